@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "index/policy/lru.h"
+
+#include "base/assert.h"
+
+namespace tiercel {
+
+namespace {
+// The links of a path lie all over the memory: ask for them some steps ahead.
+constexpr size_t kLookAhead = 8;
+constexpr uint32_t kListed = 1;
+}  // namespace
+
+LruPolicy::LruPolicy(const EvictionPolicyContext& context)
+    : index_(context.index), tier_(context.tier), list_(context.index, context.tier) {}
+
+void LruPolicy::visit(std::span<const NodeId> path, std::span<const uint32_t> /*positions*/,
+                      const RequestVisit& /*visit*/) {
+  for (size_t i = path.size(); i-- > 0;) {
+    if (i >= kLookAhead) __builtin_prefetch(&index_.links(path[i - kLookAhead], tier_), 1);
+    TIERCEL_ASSERT(is_listed(path[i]), "visit of a block that the policy was not told of");
+    list_.move_to_front(path[i]);
+  }
+}
+
+void LruPolicy::insert(NodeId node, const BlockPosition& /*position*/) {
+  TIERCEL_ASSERT(!is_listed(node), "block was inserted into the policy twice");
+  index_.links(node, tier_).word = kListed;
+  const NodeId parent = index_.parent(node);
+  if (parent != kNoNode && index_.is_in(parent, tier_) && is_listed(parent)) {
+    list_.insert_behind(parent, node);
+  } else {
+    list_.push_front(node);
+  }
+}
+
+void LruPolicy::erase(NodeId node, bool /*evicted*/) {
+  TIERCEL_ASSERT(is_listed(node), "erase of a block that the policy was not told of");
+  index_.links(node, tier_).word = 0;
+  list_.remove(node);
+}
+
+void LruPolicy::demote(NodeId node) {
+  TIERCEL_ASSERT(is_listed(node), "demotion of a block that the policy was not told of");
+  list_.move_to_back(node);
+}
+
+NodeId LruPolicy::victim(uint32_t scan_max) {
+  NodeId node = list_.back();
+  for (uint32_t seen = 0; seen < scan_max && node != kNoNode; ++seen, node = list_.before(node)) {
+    if (index_.evictable(node, tier_)) return node;
+  }
+  return kNoNode;
+}
+
+}  // namespace tiercel

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Least recently used, tail first: among blocks that were last visited together, the one deepest in
+// the request goes first. One list; the blocks of a visit stand together in it, the first block of
+// the request nearest to the recent end.
+//
+// Threads: control thread only.
+#pragma once
+
+#include "index/eviction_policy.h"
+#include "index/policy/intrusive_list.h"
+
+namespace tiercel {
+
+class LruPolicy final : public EvictionPolicy {
+ public:
+  explicit LruPolicy(const EvictionPolicyContext& context);
+
+  void visit(std::span<const NodeId> path, std::span<const uint32_t> positions,
+             const RequestVisit& visit) override;
+  void insert(NodeId node, const BlockPosition& position) override;
+  void erase(NodeId node, bool evicted) override;
+  void demote(NodeId node) override;
+  NodeId victim(uint32_t scan_max) override;
+
+ private:
+  bool is_listed(NodeId node) const { return index_.links(node, tier_).word != 0; }
+
+  BlockIndex& index_;
+  const Tier tier_;
+  IntrusiveList list_;
+};
+
+}  // namespace tiercel
