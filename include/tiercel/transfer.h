@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The border between the control plane and the data plane: block operations go down, completions
+// come up.
+//
+// A job is one unit of work: the same operations on every rank, one per block. Operations are
+// fixed-size, carry ids only (addresses never leave a rank), and are validated by whoever receives
+// them. Each operation completes exactly once per rank, and a completion means that the rank has
+// *let go*: nothing will touch the slot or the device block for this operation any more. A
+// completion may come long after the deadline, or, if a rank or store is lost, never; what waits
+// for it is the control plane's business (quarantine).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <type_traits>
+
+#include "tiercel/clock.h"
+#include "tiercel/ids.h"
+#include "tiercel/key.h"
+#include "tiercel/status.h"
+
+namespace tiercel {
+
+enum class OpKind : uint8_t {
+  kLoad = 0,         // host slot → device block; verified on arrival
+  kSave = 1,         // device block → host slot; payload, checksum and frame
+  kStoreGet = 2,     // store → host slot; verified on arrival
+  kStorePut = 3,     // host slot → store
+  kStoreExists = 4,  // asks the store; ok or not_found
+  kStoreRemove = 5,  // store only
+};
+inline constexpr size_t kOpKindCount = 6;
+
+// "load", "save", "store_get", "store_put", "store_exists", "store_remove"
+std::string_view to_string(OpKind kind);
+
+// One block of one job. Trivially copyable: it travels through rings as it is.
+struct BlockOp {
+  JobId job;
+  BlockKey key;
+  int64_t deadline_ns = INT64_MAX;  // of the injected clock; work not begun by then is `timeout`
+  uint32_t item = 0;                // index in the job
+  SlotId slot;                      // host slot; ignored by exists and remove
+  DeviceBlockId device_block;       // load and save
+  uint32_t token_count = 0;         // of the block
+  OpKind kind = OpKind::kLoad;
+  GroupId group;
+  uint8_t replace = 0;  // put: 1 = replace an object that was found bad
+  std::array<uint8_t, 5> reserved{};
+};
+static_assert(std::is_trivially_copyable_v<BlockOp> && sizeof(BlockOp) == 72);
+
+// One operation of one rank has ended.
+struct Completion {
+  JobId job;
+  uint32_t item = 0;
+  uint16_t rank = 0;
+  Code code = Code::kOk;
+  uint8_t reserved = 0;
+};
+static_assert(std::is_trivially_copyable_v<Completion> && sizeof(Completion) == 16);
+
+// What one rank has done, by kind of operation; counters only rise.
+struct PathStats {
+  uint64_t ops = 0;      // ended, in whatever way
+  uint64_t failed = 0;   // ended in neither ok nor not_found
+  uint64_t corrupt = 0;  // of these: bytes that did not prove to be what was asked for
+  uint64_t bytes = 0;    // payload moved by ok operations
+  uint64_t busy_ns = 0;  // time spent copying, or from submission to completion for a store
+};
+struct RankStats {
+  std::array<PathStats, kOpKindCount> paths;
+  const PathStats& path(OpKind kind) const { return paths[static_cast<size_t>(kind)]; }
+};
+
+// The data plane as the control plane sees it: n ranks behind one object.
+//
+// Threads: all calls from the control thread. None of them waits, locks or touches payload.
+class DataPlane {
+ public:
+  virtual ~DataPlane() = default;
+
+  virtual uint32_t rank_count() const = 0;
+
+  // Operations that submit() would take now. Bounded by the rings; what is in flight counts.
+  virtual size_t submit_capacity() const = 0;
+
+  // Hands every operation to every rank, in order; false and nothing done if there is no room for
+  // all.
+  virtual bool submit(std::span<const BlockOp> ops) = 0;
+
+  // Copies out completions that have arrived; returns how many (at most out.size()).
+  virtual size_t poll(std::span<Completion> out) = 0;
+
+  // Becomes readable when poll() may have something; -1 if there is no such thing (virtual time).
+  virtual int completion_fd() const = 0;
+
+  // `rank` < rank_count().
+  virtual RankStats stats(uint32_t rank) const = 0;
+
+  // Stops taking operations and ends what runs: afterwards no memory is touched and every operation
+  // has completed (poll() them). kTimeout if a rank or store still held on at `deadline`.
+  virtual Status close(TimePoint deadline) = 0;
+};
+
+}  // namespace tiercel

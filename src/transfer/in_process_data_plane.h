@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// InProcessDataPlane: one thread per rank, joined to the control thread by two single-producer
+// single-consumer rings per rank. Neither side ever waits for the other: a full ring is "busy", an
+// idle worker sleeps on its eventfd and its store's, and is woken by a signal only if it sleeps.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "tiercel/transfer.h"
+
+#include "transfer/rank_worker.h"
+
+namespace tiercel {
+
+struct InProcessOptions {
+  uint32_t ring_ops = 4096;  // operations in flight at most; power of two, 2 to 2^20
+};
+
+// One worker per rank, in order of rank; at least one.
+Result<std::unique_ptr<DataPlane>> make_in_process_data_plane(
+    std::vector<std::unique_ptr<RankWorker>> workers, const Clock& clock,
+    const InProcessOptions& options = {});
+
+}  // namespace tiercel

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transfer/metadata_data_plane.h"
+
+#include <algorithm>
+#include <unordered_set>
+#include <vector>
+
+#include "base/assert.h"
+#include "transfer/fifo.h"
+
+namespace tiercel {
+namespace {
+
+struct StoredBlock {
+  BlockKey key;
+  GroupId group;
+  friend bool operator==(const StoredBlock&, const StoredBlock&) = default;
+};
+
+struct StoredBlockHash {
+  size_t operator()(const StoredBlock& block) const noexcept {
+    return std::hash<BlockKey>{}(block.key) + block.group.value();
+  }
+};
+
+class MetadataDataPlane final : public DataPlane {
+ public:
+  explicit MetadataDataPlane(const MetadataDataPlaneOptions& options) : options_(options) {
+    TIERCEL_ASSERT(options.rank_count >= 1 && options.rank_count <= kRankCountMax,
+                   "rank_count is out of range");
+  }
+
+  uint32_t rank_count() const override { return options_.rank_count; }
+
+  size_t submit_capacity() const override {
+    return closed_ ? 0 : options_.ops_in_flight_max - ended_.size();
+  }
+
+  bool submit(std::span<const BlockOp> ops) override {
+    if (ops.size() > submit_capacity() || closed_) return false;
+    for (const BlockOp& op : ops) {
+      const Code code = execute(op);
+      if (static_cast<size_t>(op.kind) < kOpKindCount) {
+        ++stats_.paths[static_cast<size_t>(op.kind)].ops;
+      }
+      ended_.push({.job = op.job, .item = op.item, .code = code});
+    }
+    return true;
+  }
+
+  size_t poll(std::span<Completion> out) override {
+    size_t count = 0;
+    while (count < out.size() && !ended_.empty()) {
+      out[count] = ended_[0];
+      out[count++].rank = next_rank_;
+      if (++next_rank_ == options_.rank_count) {
+        next_rank_ = 0;
+        ended_.pop(1);
+      }
+    }
+    return count;
+  }
+
+  int completion_fd() const override { return -1; }
+
+  RankStats stats(uint32_t rank) const override {
+    TIERCEL_ASSERT(rank < options_.rank_count, "rank is out of range");
+    return stats_;
+  }
+
+  Status close(TimePoint) override {
+    closed_ = true;
+    return {};
+  }
+
+ private:
+  Code execute(const BlockOp& op) {
+    switch (op.kind) {
+      case OpKind::kLoad:
+      case OpKind::kSave:
+        return Code::kOk;
+      case OpKind::kStoreGet:
+      case OpKind::kStoreExists:
+        if (!options_.with_store) return Code::kUnavailable;
+        return stored_.contains({op.key, op.group}) ? Code::kOk : Code::kNotFound;
+      case OpKind::kStorePut:
+        if (!options_.with_store) return Code::kUnavailable;
+        stored_.insert({op.key, op.group});
+        return Code::kOk;
+      case OpKind::kStoreRemove:
+        if (!options_.with_store) return Code::kUnavailable;
+        stored_.erase({op.key, op.group});
+        return Code::kOk;
+    }
+    return Code::kInvalid;
+  }
+
+  const MetadataDataPlaneOptions options_;
+  std::unordered_set<StoredBlock, StoredBlockHash> stored_;
+  Fifo<Completion> ended_;  // one for all ranks
+  uint16_t next_rank_ = 0;  // whose completion of ended_[0] is next
+  RankStats stats_;         // the same for every rank
+  bool closed_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<DataPlane> make_metadata_data_plane(const MetadataDataPlaneOptions& options) {
+  return std::make_unique<MetadataDataPlane>(options);
+}
+
+}  // namespace tiercel

@@ -1,0 +1,407 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transfer/rank_worker.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/assert.h"
+#include "transfer/fifo.h"
+#include "transfer/op_queue.h"
+#include "transfer/path_counters.h"
+#include "transfer/slot_io.h"
+#include "transfer/store_requests.h"
+
+namespace tiercel {
+namespace {
+
+// How soon a store is asked again that has no other way to call us.
+constexpr Duration kStoreRetry = std::chrono::milliseconds(1);
+
+constexpr std::array kStoreKindsInOrder = {OpKind::kStoreExists, OpKind::kStoreGet,
+                                           OpKind::kStorePut, OpKind::kStoreRemove};
+
+bool uses_slot(OpKind kind) { return kind != OpKind::kStoreExists && kind != OpKind::kStoreRemove; }
+bool uses_device(OpKind kind) { return kind == OpKind::kLoad || kind == OpKind::kSave; }
+
+int64_t to_ns(TimePoint time) { return time.time_since_epoch().count(); }
+TimePoint to_time(int64_t ns) { return TimePoint(Duration(ns)); }
+
+// What the control plane is told, given what a store said: a store has eight statuses to choose
+// from.
+Code code_from_store(OpKind kind, Code code) {
+  if (code > Code::kInvalid) return Code::kUnavailable;
+  // The store holds an object of another length than ours under our key: found, and not what was
+  // asked for.
+  if (kind == OpKind::kStoreGet && code == Code::kInvalid) return Code::kCorrupt;
+  return code;
+}
+
+}  // namespace
+
+class RankWorker::Impl {
+ public:
+  Impl(const RankWorkerOptions& options, const SlotGeometry& geometry,
+       std::span<std::byte> host_memory, DeviceCopier* copier, std::unique_ptr<Store> store,
+       const Clock& clock)
+      : options_(options),
+        slots_(geometry, options.rank, options.slice, options.name_space, options.writer_epoch,
+               host_memory),
+        copier_(copier),
+        store_(std::move(store)),
+        clock_(clock) {}
+
+  void submit(std::span<const BlockOp> ops) {
+    in_flight_ += ops.size();
+    for (const BlockOp& op : ops) {
+      const Code code = check(op);
+      if (code == Code::kOk) {
+        queue(op.kind).push(op);
+      } else {
+        end(op, code);
+      }
+    }
+  }
+
+  bool progress(uint32_t ops_max) {
+    bool done = collect();
+    done |= expire();
+    const uint32_t loads = run(OpKind::kLoad, ops_max);
+    done |= loads > 0;
+
+    // Asking the store costs little, so gets need not wait for the last load; saves and puts, which
+    // nobody waits for, do.
+    store_refuses_ = false;
+    done |= start(OpKind::kStoreExists);
+    done |= start(OpKind::kStoreGet);
+    if (queue(OpKind::kLoad).empty()) {
+      done |= run(OpKind::kSave, ops_max - loads) > 0;
+      done |= start(OpKind::kStorePut);
+      done |= start(OpKind::kStoreRemove);
+    }
+    if (done) return true;
+    if (!queue(OpKind::kLoad).empty() || !queue(OpKind::kSave).empty()) return true;
+    return store_ops_waiting() && !store_refuses_;
+  }
+
+  TimePoint next_due() const {
+    TimePoint due = kNoDeadline;
+    if (!requests_.empty() && store_fd() < 0) due = clock_.now() + kStoreRetry;
+    if (!store_ops_waiting()) return due;
+    // With something in flight the store's descriptor tells when to try again, but not of
+    // deadlines.
+    if (requests_.empty()) return clock_.now() + kStoreRetry;
+    for (OpKind kind : kStoreKindsInOrder) due = std::min(due, to_time(queue(kind).earliest_ns()));
+    return due;
+  }
+
+  size_t take(std::span<Completion> out) {
+    const size_t count = completions_.take(out);
+    in_flight_ -= count;
+    return count;
+  }
+
+  Status close(TimePoint deadline) {
+    closing_ = true;
+    for (OpQueue& waiting : queues_) {
+      for (size_t i = 0; i < waiting.size(); ++i) end(waiting[i], Code::kCancelled);
+      waiting.pop(waiting.size());
+    }
+    if (!store_ || closed_) return {};
+    Status status = store_->close(deadline);
+    collect();
+    if (!status) return status;
+    closed_ = true;
+    // The store has let go of everything; whatever it forgot to complete is over as well.
+    while (!requests_.empty()) end_request(requests_[0], {});
+    return {};
+  }
+
+  int store_fd() const { return store_ ? store_->completion_fd() : -1; }
+  size_t in_flight() const { return in_flight_; }
+  RankStats stats() const { return counters_.read(); }
+  uint32_t rank() const { return options_.rank; }
+  const SlotIo& slots() const { return slots_; }
+
+ private:
+  OpQueue& queue(OpKind kind) { return queues_[static_cast<size_t>(kind)]; }
+  const OpQueue& queue(OpKind kind) const { return queues_[static_cast<size_t>(kind)]; }
+
+  bool store_ops_waiting() const {
+    return std::any_of(kStoreKindsInOrder.begin(), kStoreKindsInOrder.end(),
+                       [this](OpKind kind) { return !queue(kind).empty(); });
+  }
+
+  // kOk if the op may wait in its queue; trusts no field.
+  Code check(const BlockOp& op) const {
+    if (static_cast<size_t>(op.kind) >= kOpKindCount) return Code::kInvalid;
+    if (op.group.value() >= slots_.geometry().group_count()) return Code::kInvalid;
+    if (op.reserved != decltype(op.reserved){}) return Code::kInvalid;
+    if (op.replace > (op.kind == OpKind::kStorePut ? 1 : 0)) return Code::kInvalid;
+    if (uses_slot(op.kind)) {
+      if (op.token_count == 0) return Code::kInvalid;
+      if (!slots_.exists(op.slot, op.group)) return Code::kInvalid;
+    }
+    if (uses_device(op.kind)) {
+      if (copier_ == nullptr) return Code::kUnsupported;
+      if (op.device_block.value() >= copier_->block_count(op.group)) return Code::kInvalid;
+    } else if (!store_) {
+      return Code::kUnavailable;
+    }
+    return closing_ ? Code::kUnavailable : Code::kOk;
+  }
+
+  void end(const BlockOp& op, Code code) {
+    if (static_cast<size_t>(op.kind) < kOpKindCount) {
+      const uint64_t bytes =
+          code == Code::kOk && uses_slot(op.kind) ? slots_.payload_bytes(op.group) : 0;
+      counters_.count_end(op.kind, code, bytes);
+    }
+    completions_.push({.job = op.job,
+                       .item = op.item,
+                       .rank = static_cast<uint16_t>(options_.rank),
+                       .code = code});
+  }
+
+  bool expire() {
+    const int64_t now_ns = to_ns(clock_.now());
+    bool any = false;
+    for (OpQueue& waiting : queues_) {
+      any |= waiting.expire(now_ns, [this](const BlockOp& op) { end(op, Code::kTimeout); });
+    }
+    return any;
+  }
+
+  // Executes up to `ops_max` loads or saves; how many.
+  uint32_t run(OpKind kind, uint32_t ops_max) {
+    OpQueue& waiting = queue(kind);
+    uint32_t count = 0;
+    TimePoint now = clock_.now();
+    while (count < ops_max && !waiting.empty()) {
+      const BlockOp op = waiting[0];
+      waiting.pop(1);
+      ++count;
+      if (op.deadline_ns != to_ns(kNoDeadline) && to_ns(now) >= op.deadline_ns) {
+        end(op, Code::kTimeout);
+        continue;
+      }
+      Code code = Code::kOk;
+      if (kind == OpKind::kSave) {
+        slots_.save(op, *copier_);
+      } else {
+        code = slots_.load(op, *copier_, options_.verify);
+      }
+      const TimePoint begun = std::exchange(now, clock_.now());
+      counters_.count_busy(kind, now - begun);
+      end(op, code);
+    }
+    return count;
+  }
+
+  // Hands the next batch of one kind to the store; true if anything moved.
+  bool start(OpKind kind) {
+    OpQueue& waiting = queue(kind);
+    if (waiting.empty() || store_refuses_) return false;
+    if (kind == OpKind::kStorePut && end_unproven_put()) return true;
+
+    StoreRequest& request = requests_.draft();
+    const int64_t deadline_ns = waiting[0].deadline_ns;
+    while (request.ops.size() < options_.store_batch_max && request.ops.size() < waiting.size()) {
+      const BlockOp& op = waiting[request.ops.size()];
+      // One call has one deadline.
+      if (op.deadline_ns != deadline_ns) break;
+      if (kind == OpKind::kStorePut && !request.ops.empty() && !is_proven(op)) break;
+      request.ops.push_back(op);
+    }
+    Result<StoreRequestId> id = call_store(kind, request.ops, to_time(deadline_ns));
+    if (!id && id.code() == Code::kBusy) {
+      store_refuses_ = true;
+      return false;
+    }
+    waiting.pop(request.ops.size());
+    if (!id) {
+      for (const BlockOp& op : request.ops) end(op, code_from_submission(id.code()));
+      return true;
+    }
+    request.id = *id;
+    request.kind = kind;
+    request.started = clock_.now();
+    requests_.commit();
+    return true;
+  }
+
+  static Code code_from_submission(Code code) {
+    return code > Code::kInvalid ? Code::kUnavailable : code;
+  }
+
+  bool is_proven(const BlockOp& op) const {
+    uint32_t checksum = 0;
+    return slots_.check(op, &checksum) == Code::kOk;
+  }
+
+  // A slot that does not hold what the control plane believes is never published. True if the first
+  // put was one.
+  bool end_unproven_put() {
+    OpQueue& waiting = queue(OpKind::kStorePut);
+    if (is_proven(waiting[0])) return false;
+    end(waiting[0], Code::kCorrupt);
+    waiting.pop(1);
+    return true;
+  }
+
+  Result<StoreRequestId> call_store(OpKind kind, std::span<const BlockOp> ops, TimePoint deadline) {
+    switch (kind) {
+      case OpKind::kStoreGet:
+        get_items_.clear();
+        for (const BlockOp& op : ops) {
+          const SlotIo::Slot slot = slots_.slot_of(op);
+          get_items_.push_back({slots_.object_key(op), {slot.payload, slot.frame}});
+        }
+        return store_->submit_get(get_items_, deadline);
+      case OpKind::kStorePut:
+        put_items_.clear();
+        for (const BlockOp& op : ops) {
+          const SlotIo::Slot slot = slots_.slot_of(op);
+          put_items_.push_back(
+              {slots_.object_key(op), {slot.payload, slot.frame}, op.replace == 1});
+        }
+        return store_->submit_put(put_items_, deadline);
+      case OpKind::kStoreExists:
+      case OpKind::kStoreRemove:
+        keys_.clear();
+        for (const BlockOp& op : ops) keys_.push_back(slots_.object_key(op));
+        return kind == OpKind::kStoreExists ? store_->submit_exists(keys_, deadline)
+                                            : store_->submit_remove(keys_, deadline);
+      case OpKind::kLoad:
+      case OpKind::kSave:
+        break;
+    }
+    TIERCEL_ASSERT(false, "loads and saves do not concern the store");
+    return Error(Code::kInternal, "loads and saves do not concern the store");
+  }
+
+  // Takes what the store has completed; true if there was anything of ours. Asks even if nothing is
+  // in flight, so that a descriptor that became readable by mistake does not stay so.
+  bool collect() {
+    if (!store_) return false;
+    store_completions_.clear();
+    store_->poll(&store_completions_);
+    bool any = false;
+    for (const StoreCompletion& completion : store_completions_) {
+      StoreRequest* request = requests_.find(completion.id);
+      // An id that we did not send, or that has completed before: of no operation that waits.
+      if (request == nullptr) continue;
+      end_request(*request, completion.codes);
+      any = true;
+    }
+    return any;
+  }
+
+  // Codes that the store has left out count as `unavailable`.
+  void end_request(StoreRequest& request, std::span<const Code> codes) {
+    counters_.count_busy(request.kind, clock_.now() - request.started);
+    for (size_t i = 0; i < request.ops.size(); ++i) {
+      const BlockOp& op = request.ops[i];
+      Code code = i < codes.size() ? code_from_store(request.kind, codes[i]) : Code::kUnavailable;
+      if (code == Code::kOk && request.kind == OpKind::kStoreGet && options_.verify) {
+        code = slots_.verify(op);
+      }
+      end(op, code);
+    }
+    requests_.end(request);
+  }
+
+  const RankWorkerOptions options_;
+  const SlotIo slots_;
+  DeviceCopier* const copier_;
+  const std::unique_ptr<Store> store_;
+  const Clock& clock_;
+
+  std::array<OpQueue, kOpKindCount> queues_;
+  StoreRequests requests_;
+  Fifo<Completion> completions_;
+  size_t in_flight_ = 0;        // submitted and not yet taken
+  bool store_refuses_ = false;  // busy: not asked again within one progress()
+  bool closing_ = false;
+  bool closed_ = false;
+  PathCounters counters_;
+
+  // Kept to be used again.
+  std::vector<StoreGetItem> get_items_;
+  std::vector<StorePutItem> put_items_;
+  std::vector<ObjectKey> keys_;
+  std::vector<StoreCompletion> store_completions_;
+};
+
+namespace {
+
+Error size_error(const std::string& what, uint64_t value, const std::string& allowed) {
+  return Error(Code::kInvalid, what + " is " + std::to_string(value) + "; allowed: " + allowed);
+}
+
+Status check_options(const RankWorkerOptions& options, const SlotGeometry& geometry) {
+  if (options.rank >= geometry.rank_count()) {
+    return size_error("rank", options.rank, "less than " + std::to_string(geometry.rank_count()));
+  }
+  if (options.store_batch_max == 0) return size_error("store_batch_max", 0, "at least 1");
+  if (options.slice.is_all() ? options.slice.rank != 0
+                             : options.slice.rank >= options.slice.rank_count) {
+    return size_error("slice.rank", options.slice.rank,
+                      "less than slice.rank_count (" + std::to_string(options.slice.rank_count) +
+                          "), or 0 in the slice `all`");
+  }
+  return {};
+}
+
+Status check_copier(const DeviceCopier& copier, const SlotGeometry& geometry, uint32_t rank) {
+  for (uint32_t i = 0; i < geometry.group_count(); ++i) {
+    const GroupId group(static_cast<GroupId::rep>(i));
+    const uint64_t wanted = geometry.payload_bytes(group, rank);
+    if (copier.payload_bytes(group) != wanted) {
+      return size_error("device payload_bytes of group " + std::to_string(i),
+                        copier.payload_bytes(group),
+                        std::to_string(wanted) + ", as the slot geometry has it for rank " +
+                            std::to_string(rank));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<RankWorker>> RankWorker::create(const RankWorkerOptions& options,
+                                                       const SlotGeometry& geometry,
+                                                       std::span<std::byte> host_memory,
+                                                       DeviceCopier* copier,
+                                                       std::unique_ptr<Store> store,
+                                                       const Clock& clock) {
+  TIERCEL_TRY(check_options(options, geometry));
+  if (host_memory.size() != geometry.tier_bytes(options.rank)) {
+    return size_error("host memory in bytes", host_memory.size(),
+                      std::to_string(geometry.tier_bytes(options.rank)) +
+                          ", as the slot geometry has it for rank " + std::to_string(options.rank));
+  }
+  if (copier != nullptr) TIERCEL_TRY(check_copier(*copier, geometry, options.rank));
+  if (store) TIERCEL_TRY(store->register_memory(host_memory));
+  return std::unique_ptr<RankWorker>(new RankWorker(
+      std::make_unique<Impl>(options, geometry, host_memory, copier, std::move(store), clock)));
+}
+
+RankWorker::RankWorker(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+RankWorker::~RankWorker() = default;
+
+void RankWorker::submit(std::span<const BlockOp> ops) { impl_->submit(ops); }
+bool RankWorker::progress(uint32_t ops_max) { return impl_->progress(ops_max); }
+TimePoint RankWorker::next_due() const { return impl_->next_due(); }
+size_t RankWorker::take(std::span<Completion> out) { return impl_->take(out); }
+int RankWorker::store_fd() const { return impl_->store_fd(); }
+size_t RankWorker::ops_in_flight() const { return impl_->in_flight(); }
+Status RankWorker::close(TimePoint deadline) { return impl_->close(deadline); }
+uint32_t RankWorker::rank() const { return impl_->rank(); }
+const SlotGeometry& RankWorker::geometry() const { return impl_->slots().geometry(); }
+std::span<std::byte> RankWorker::host_memory() const { return impl_->slots().memory(); }
+RankStats RankWorker::stats() const { return impl_->stats(); }
+
+}  // namespace tiercel

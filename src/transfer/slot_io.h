@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// SlotIo: the slots of one rank as payload and frame; the only place where payloads are framed and
+// proven.
+//
+// Invariant: hands out spans that lie inside the rank's host memory, for slots that exist in the
+// geometry. Threads:   one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "tiercel/frame.h"
+#include "tiercel/transfer.h"
+
+#include "tier/slot_geometry.h"
+#include "transfer/device_copier.h"
+
+namespace tiercel {
+
+class SlotIo {
+ public:
+  // `memory` is geometry.tier_bytes(rank) long and outlives this object.
+  SlotIo(const SlotGeometry& geometry, uint32_t rank, Slice slice, const Namespace& name_space,
+         uint64_t writer_epoch, std::span<std::byte> memory);
+
+  struct Slot {
+    std::span<std::byte> payload;
+    std::span<std::byte, kFrameBytes> frame;
+  };
+
+  bool exists(SlotId slot, GroupId group) const;
+  // The op's slot; it must exist.
+  Slot slot_of(const BlockOp& op) const;
+  ObjectKey object_key(const BlockOp& op) const;
+
+  // kOk if the slot's frame is what the op believes it to be, else kCorrupt; *checksum is then what
+  // the frame promises of the payload. The payload is not looked at.
+  Code check(const BlockOp& op, uint32_t* checksum) const;
+  // As check(), and the payload has the promised checksum.
+  Code verify(const BlockOp& op) const;
+
+  // Device → slot: payload, checksum and frame.
+  void save(const BlockOp& op, DeviceCopier& copier) const;
+  // Slot → device; kCorrupt if `verify` and the slot does not prove to be the op's block.
+  Code load(const BlockOp& op, DeviceCopier& copier, bool verify) const;
+
+  const SlotGeometry& geometry() const { return geometry_; }
+  std::span<std::byte> memory() const { return memory_; }
+  uint64_t payload_bytes(GroupId group) const { return geometry_.payload_bytes(group, rank_); }
+
+ private:
+  Frame frame_of(const BlockOp& op) const;
+
+  SlotGeometry geometry_;
+  uint32_t rank_;
+  Slice slice_;
+  Namespace name_space_;
+  uint64_t writer_epoch_;
+  std::span<std::byte> memory_;
+};
+
+}  // namespace tiercel
