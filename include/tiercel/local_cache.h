@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// LocalCache: a Cache with everything under it in this process: host arenas, one rank worker thread
+// per rank, and a store by URL. The shortest way from a program that has KV blocks to a working
+// tier.
+//
+// Threads: control thread only, as Cache. wait() blocks; everything else does not.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tiercel/cache.h"
+#include "tiercel/clock.h"
+#include "tiercel/status.h"
+#include "tiercel/transfer.h"
+
+namespace tiercel {
+
+class StoreRegistry;
+
+struct LocalCacheConfig {
+  CacheConfig cache;
+  // device_memory[rank][group]: the engine's blocks, block i at i × payload_bytes[group][rank]. The
+  // engine owns it; it must outlive the LocalCache.
+  std::vector<std::vector<std::span<std::byte>>> device_memory;
+  // Such as "memory:" (docs/stores.md); empty: no store. Overrides cache.with_store.
+  std::string store_url;
+  bool verify = true;          // check every block's frame and checksum on arrival
+  bool huge_pages = true;      // for the host arenas
+  bool prefault = false;       // touch the host arenas now
+  bool metadata_only = false;  // move no bytes (policy studies); device_memory is not needed
+  uint64_t writer_epoch = 0;   // marks what this start has written, for diagnosis
+  // Clock of rank workers and stores; null: the cache's own. Another one only where the cache's
+  // stands still (replay) and every deadline is far away. Must outlive the object.
+  const Clock* data_clock = nullptr;
+};
+
+class LocalCache {
+ public:
+  // Refuses, before anything is allocated, what cannot work: kInvalid as CacheConfig::validate;
+  // kNoSpace if the host tier of all ranks together is larger than the memory that is available or
+  // that the cgroup allows (with both numbers). `registry` joins stores of several caches (see
+  // make_store_registry); null: one of its own. `clock` must outlive the object.
+  static Result<std::unique_ptr<LocalCache>> open(
+      const LocalCacheConfig& config, const Clock& clock,
+      std::shared_ptr<StoreRegistry> registry = nullptr);
+  virtual ~LocalCache() = default;
+
+  virtual Cache& cache() = 0;
+  virtual DataPlane& data_plane() = 0;
+
+  // Waits until the data plane may have completed something, or `timeout` has passed.
+  virtual void wait(Duration timeout) = 0;
+
+  // Closes cache and data plane; afterwards nothing touches device_memory. kTimeout if something
+  // still held on.
+  virtual Status close(Duration timeout) = 0;
+};
+
+// Every store of this build, to be shared by caches that should see each other's `memory:` pools.
+std::shared_ptr<StoreRegistry> make_store_registry();
+
+}  // namespace tiercel

@@ -1,0 +1,409 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tiercel/cache.h"
+
+#include <algorithm>
+
+#include <fmt/core.h>
+
+#include "cache/cache_impl.h"
+#include "cache/host_geometry.h"
+
+namespace tiercel {
+namespace {
+
+// Nodes beyond what the tiers can hold: blocks in flight, and ancestors that outlive their place.
+constexpr uint64_t kSpareNodes = 4096;
+
+BlockIndexOptions index_options(const CacheConfig& config, const SlotGeometry& geometry) {
+  BlockIndexOptions options;
+  const uint64_t slots = uint64_t{geometry.extent_count()} * geometry.slots_per_extent_max();
+  const uint64_t device = uint64_t{config.device_blocks} * config.spec.groups.size();
+  options.node_count_max = static_cast<uint32_t>(
+      std::min<uint64_t>(slots + device + (slots + device) / 16 + kSpareNodes, 1u << 31));
+  options.tier_mask = static_cast<uint8_t>(1u << static_cast<unsigned>(Tier::kHost));
+  if (config.device_blocks > 0) options.tier_mask |= 1u << static_cast<unsigned>(Tier::kDevice);
+  options.group_count = static_cast<uint8_t>(config.spec.groups.size());
+  for (size_t group = 0; group < config.spec.groups.size(); ++group) {
+    if (config.spec.groups[group].attention == AttentionKind::kWindow) {
+      options.window_group_mask = static_cast<uint8_t>(options.window_group_mask | 1u << group);
+    }
+  }
+  options.seed = config.seed;
+  return options;
+}
+
+std::unique_ptr<EvictionPolicy> make_policy(const CacheConfig& config, BlockIndex& index,
+                                            const SlotGeometry& geometry) {
+  const EvictionPolicyContext context{index, Tier::kHost,
+                                      geometry.extent_count() * geometry.slots_per_extent_max()};
+  auto policy = make_eviction_policy(config.eviction_policy, context);
+  TIERCEL_ASSERT(policy.has_value(), "the configuration has been validated");
+  return *std::move(policy);
+}
+
+}  // namespace
+
+Cache::Impl::Impl(const Protections& protections, const CacheConfig& config,
+                  const SlotGeometry& geometry, const BlockIndexOptions& options, DataPlane& plane,
+                  const Clock& clock)
+    : protections_(protections),
+      config_(config),
+      plane_(plane),
+      clock_(clock),
+      plane_capacity_(plane.submit_capacity()),
+      quarantine_slots_max_(config.quarantine_slots_max != 0
+                                ? config.quarantine_slots_max
+                                : std::max<uint64_t>(1, config.host_blocks / 4)),
+      put_queue_max_(std::min(config.put_queue_max, std::max(1u, config.host_blocks / 4))),
+      index_(options),
+      host_(geometry, index_, make_policy(config, index_, geometry), protections.quarantine),
+      fills_(options.node_count_max),
+      existence_(config.existence_entries),
+      sightings_(config.existence_entries),
+      jobs_(config.jobs_in_flight_max, plane.rank_count()),
+      requests_(config.requests_max, config.why_requests),
+      view_(config_, index_, fills_, existence_),
+      completions_(256) {
+  ops_.reserve(config.job_blocks_max);
+}
+
+Match Cache::Impl::match(std::span<const BlockKey> keys, uint32_t computed_blocks,
+                         std::span<BlockPlace> places) {
+  ++stats_.matches;
+  Match match;
+  computed_blocks = static_cast<uint32_t>(std::min<size_t>(computed_blocks, keys.size()));
+  if (refuses_work()) {
+    match.ready_blocks = match.reachable_blocks = match.possible_blocks = computed_blocks;
+    for (size_t i = 0; i < places.size(); ++i) {
+      places[i] = i < computed_blocks ? BlockPlace::kComputed : BlockPlace::kNone;
+    }
+    return match;
+  }
+  view_.look(keys, computed_blocks, clock_.now());
+  const uint32_t bound = view_.block_count();
+  match.ready_blocks = view_.usable_cut(BlockPlace::kDisk, bound);
+  match.reachable_blocks = view_.usable_cut(BlockPlace::kStore, bound);
+  match.possible_blocks = view_.usable_cut(BlockPlace::kUnknown, bound);
+  for (size_t i = 0; i < places.size(); ++i) {
+    places[i] = i < bound ? view_.worst_place(static_cast<uint32_t>(i)) : BlockPlace::kNone;
+  }
+  return match;
+}
+
+Result<Request*> Cache::Impl::request_for(RequestId id, std::span<const BlockKey> keys) {
+  Request* request = requests_.find(id);
+  if (request == nullptr) {
+    request = requests_.find_or_create(id, clock_.now());
+    if (request == nullptr) {
+      return Error(Code::kBusy, fmt::format("request {} is one too many: requests_max is {}",
+                                            id.value(), config_.requests_max));
+    }
+    add_timer(TimerKind::kHold, clock_.now() + config_.hold_limit, request->index,
+              request->generation);
+  }
+  request->last_call = clock_.now();
+  const size_t count = std::min<size_t>(keys.size(), config_.request_blocks_max);
+  if (count > request->keys.size()) {
+    request->keys.insert(request->keys.end(),
+                         keys.begin() + static_cast<ptrdiff_t>(request->keys.size()),
+                         keys.begin() + static_cast<ptrdiff_t>(count));
+  }
+  return request;
+}
+
+void Cache::Impl::visit_path(Request& request, uint32_t known_blocks, bool view_is_whole) {
+  if (request.visited) return;
+  request.visited = true;
+  if (!view_is_whole) view_.look(request.keys, 0, clock_.now());
+  RequestVisit visit;
+  visit.now = clock_.now();
+  visit.block_count = static_cast<uint32_t>(request.keys.size());
+  visit.known_count = known_blocks;
+  for (uint32_t group = 0; group < groups(); ++group) {
+    const std::span<const NodeId> path = view_.nodes(group);
+    host_.visit(path, visit);
+    for (uint32_t position = 0; position < path.size(); ++position) {
+      if (path[position] != kNoNode) count_hit(request, path[position], position);
+    }
+  }
+}
+
+void Cache::Impl::count_hit(const Request& request, NodeId node, uint32_t position) {
+  index_.count_hit(node);
+  if (config_.with_store && config_.host_to_store == WritePolicy::kWriteThroughSelective &&
+      index_.hit_count(node) == config_.selective_hits && index_.is_in(node, Tier::kHost)) {
+    queue_put(node, &request, position);
+  }
+}
+
+void Cache::Impl::unhold_node(NodeId node) {
+  index_.unhold(node);
+  if (index_.hold_count(node) == 0 && !index_.is_current(node) && index_.is_in(node, Tier::kHost)) {
+    host_.drop(node, false);  // was forgotten by clear() while it was held
+    return;
+  }
+  index_.release_if_unused(node);
+}
+
+void Cache::Impl::drop_bad_copy(NodeId node, SlotId slot) {
+  if (!index_.is_in(node, Tier::kHost) || index_.slot(node, Tier::kHost) != slot) return;
+  host_.drop(node, false);
+}
+
+void Cache::Impl::release_holds(Request& request) {
+  for (const NodeId node : request.holds) unhold_node(node);
+  request.holds.clear();
+}
+
+void Cache::Impl::add_timer(TimerKind kind, TimePoint at, uint32_t index, uint32_t generation) {
+  timers_.add(Timer{at, kind, index, generation}, [this](const Timer& timer) {
+    if (timer.kind == TimerKind::kJob) {
+      const Job& job = jobs_.at(timer.index);
+      return job.live && JobTable::generation_of(job.id) == timer.generation;
+    }
+    return requests_.at(timer.index, timer.generation) != nullptr;
+  });
+}
+
+void Cache::Impl::explain_unserved(Request& request, uint32_t from, WhyReason behind_ready) {
+  // `view_` holds the latest look at this request's path.
+  request.why.served_blocks = from;
+  request.why.span_count = 0;
+  request.why.truncated = false;
+  const auto count = static_cast<uint32_t>(request.keys.size());
+  bool gap = false;
+  for (uint32_t position = from; position < count; ++position) {
+    WhyReason reason = WhyReason::kNotCached;
+    const BlockPlace place =
+        position < view_.block_count() ? view_.worst_place(position) : BlockPlace::kNone;
+    if (closing_) {
+      reason = WhyReason::kClosed;
+    } else if (clear_pending_) {
+      reason = WhyReason::kCleared;
+    } else if (place <= BlockPlace::kDisk) {
+      reason = gap ? WhyReason::kBehindGap : behind_ready;
+    } else if (place == BlockPlace::kInFlight) {
+      reason = WhyReason::kInFlight;
+    } else if (place == BlockPlace::kStore || place == BlockPlace::kUnknown) {
+      reason = WhyReason::kStoreNotAsked;
+    } else if (config_.with_store) {
+      reason = gap ? WhyReason::kBehindGap : WhyReason::kStoreAbsent;
+    }
+    gap = gap || place > BlockPlace::kDisk;
+    request.why.add(WhySpan{position, 1, reason, Code::kOk});
+  }
+}
+
+bool Cache::Impl::saves_pending(const Request& request) const { return request.save_queued; }
+
+void Cache::Impl::recycle_if_done(Request& request) {
+  if (request.device_references > 0) return;
+  if (request.device_notice && (request.living || !saves_pending(request))) {
+    request.device_notice = false;
+    emit(CacheEvent{EventKind::kDeviceReleased, Code::kOk, false, request.id, request.generation,
+                    0});
+  }
+  if (request.living || saves_pending(request)) return;
+  requests_.recycle(request);
+}
+
+Result<Farewell> Cache::Impl::end(RequestId id, bool aborted) {
+  Request* request = requests_.find(id);
+  if (request == nullptr) {
+    ++stats_.unknown_requests;
+    return Error(Code::kNotFound, fmt::format("request {} does not live", id.value()));
+  }
+  request->loading = false;  // what still comes is for nobody
+  request->load_unsettled = 0;
+  request->prefetching = false;
+  request->aborted = aborted;
+  visit_path(*request, request->why.served_blocks, false);
+  release_holds(*request);
+  if (aborted && request->save_queued) {
+    drop_saves(*request, WhyReason::kSaveDropped);
+    request->save_queued = false;
+    // Else the queue could grow without bound behind a request that finds no room.
+    save_queue_.remove_if([&](const QueuedRequest& queued) {
+      return queued.index == request->index && queued.generation == request->generation;
+    });
+  }
+  requests_.end_life(*request);
+  Farewell farewell;
+  farewell.generation = request->generation;
+  farewell.device_busy = request->device_references > 0 || saves_pending(*request);
+  request->device_notice = farewell.device_busy;
+  if (!protections_.device_release) {
+    farewell.device_busy = false;
+    request->device_notice = false;
+  }
+  // What waits to be polled for this life was said of a time that is over: another kDeviceReleased
+  // may still have to follow, and the engine would take this one for it.
+  if (!events_.empty()) {
+    events_.remove_if([&](const CacheEvent& event) {
+      return event.request == id && event.generation == farewell.generation;
+    });
+  }
+  recycle_if_done(*request);
+  return farewell;
+}
+
+bool Cache::Impl::idle() const {
+  return jobs_.in_flight() == 0 && save_queue_.empty() && put_queue_.empty() &&
+         prefetch_queue_.empty() && index_.sweep_done();
+}
+
+void Cache::Impl::clear() {
+  existence_.clear();
+  if (!index_.advance_epoch()) clear_pending_ = true;  // the last clear is still being swept
+}
+
+void Cache::Impl::close(TimePoint deadline) {
+  closing_ = true;
+  close_deadline_ = deadline;
+}
+
+bool Cache::Impl::closed() const { return closing_ && (idle() || clock_.now() >= close_deadline_); }
+
+CacheStats Cache::Impl::stats() const {
+  CacheStats stats = stats_;
+  const SlotAllocator::Counts counts = host_.counts();
+  const BlockIndex::MemoryUse memory = index_.memory_use();
+  stats.evicted_blocks = host_.evicted();
+  stats.unbalanced_unholds = index_.unbalanced_unholds();
+  stats.refused_frees = counts.refused_frees;
+  stats.requests = requests_.living();
+  stats.jobs_in_flight = jobs_.in_flight();
+  stats.holds = expected_holds();
+  stats.queued_saves = save_queue_.size();
+  stats.queued_puts = put_queue_.size();
+  stats.host_slots_total = host_.slots_total();
+  stats.host_slots_used = counts.used;
+  stats.host_slots_quarantined = counts.quarantined;
+  stats.host_slots_free = stats.host_slots_total - counts.used - counts.quarantined;
+  stats.host_blocks = index_.resident_count(Tier::kHost);
+  stats.index_nodes = index_.node_count();
+  stats.index_bytes = memory.node_bytes + memory.table_bytes + memory.place_bytes;
+  stats.side_table_bytes = fills_.memory_bytes() + existence_.memory_bytes() +
+                           sightings_.memory_bytes() + host_.side_bytes();
+  for (size_t tier = 0; tier < kTierCount; ++tier) {
+    stats.tier_blocks[tier] = index_.resident_count(static_cast<Tier>(tier));
+  }
+  return stats;
+}
+
+uint64_t Cache::Impl::expected_holds() const {
+  uint64_t holds = put_queue_.size();
+  jobs_.for_each([&](const Job& job) {
+    for (const JobItem& item : job.items) {
+      if (!item.settled && item.node != kNoNode) ++holds;
+    }
+  });
+  const_cast<RequestTable&>(requests_).for_each(
+      [&](const Request& request) { holds += request.holds.size(); });
+  return holds;
+}
+
+std::string Cache::Impl::check(bool quiet, uint64_t device_holds) const {
+  if (std::string wrong = index_.check(); !wrong.empty()) return "index: " + wrong;
+  if (std::string wrong = host_.allocator().check(); !wrong.empty()) return "slots: " + wrong;
+  uint64_t references = 0;
+  uint64_t filling = 0;
+  jobs_.for_each([&](const Job& job) {
+    for (const JobItem& item : job.items) {
+      if (item.has_slot && item.ranks_open != 0) ++references;
+      if (!item.settled && (job.kind == OpKind::kSave || job.kind == OpKind::kStoreGet)) ++filling;
+    }
+  });
+  if (references != host_.total_references()) {
+    return fmt::format("{} open items have slots, but slots have {} references", references,
+                       host_.total_references());
+  }
+  if (filling != fills_.filling()) {
+    return fmt::format("{} items fill blocks, but {} blocks are marked", filling, fills_.filling());
+  }
+  const SlotAllocator::Counts counts = host_.counts();
+  if (counts.used != index_.resident_count(Tier::kHost) + filling) {
+    return fmt::format("{} slots are used, but {} blocks are resident and {} being filled",
+                       counts.used, index_.resident_count(Tier::kHost), filling);
+  }
+  if (index_.unbalanced_unholds() != 0 || counts.refused_frees != 0) {
+    return fmt::format("{} unbalanced unholds, {} refused frees", index_.unbalanced_unholds(),
+                       counts.refused_frees);
+  }
+  if (protections_.load_holds && index_.total_holds() != expected_holds() + device_holds) {
+    return fmt::format("the index has {} holds, their owners {}", index_.total_holds(),
+                       expected_holds() + device_holds);
+  }
+  if (!quiet) return {};
+  if (!idle() || counts.quarantined != 0 || requests_.in_use() != 0 ||
+      index_.total_holds() != device_holds) {
+    return fmt::format(
+        "not quiet: {} jobs, {} queued saves, {} queued puts, {} queued prefetches, {} slots in "
+        "quarantine, {} requests, {} holds",
+        jobs_.in_flight(), save_queue_.size(), put_queue_.size(), prefetch_queue_.size(),
+        counts.quarantined, requests_.in_use(), index_.total_holds());
+  }
+  return {};
+}
+
+// The public shell.
+
+Cache::Cache(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Cache::~Cache() = default;
+
+Result<std::unique_ptr<Cache>> Cache::create(const CacheConfig& config, DataPlane& plane,
+                                             const Clock& clock) {
+  return CacheFactory::create(Protections{}, config, plane, clock);
+}
+
+Result<std::unique_ptr<Cache>> CacheFactory::create(const Protections& protections,
+                                                    const CacheConfig& config, DataPlane& plane,
+                                                    const Clock& clock) {
+  TIERCEL_TRY(config.validate());
+  if (config.payload_bytes.front().size() != plane.rank_count()) {
+    return Error(Code::kInvalid,
+                 fmt::format("payload_bytes has {} ranks, the data plane has {}; "
+                             "they must agree",
+                             config.payload_bytes.front().size(), plane.rank_count()));
+  }
+  TIERCEL_TRY_ASSIGN(const SlotGeometry geometry, host_geometry(config));
+  return std::unique_ptr<Cache>(new Cache(std::make_unique<Cache::Impl>(
+      protections, config, geometry, index_options(config, geometry), plane, clock)));
+}
+
+Match Cache::match(std::span<const BlockKey> keys, uint32_t computed_blocks,
+                   std::span<BlockPlace> places) {
+  return impl_->match(keys, computed_blocks, places);
+}
+Result<bool> Cache::prefetch(RequestId request, std::span<const BlockKey> keys,
+                             uint32_t computed_blocks, TimePoint deadline) {
+  return impl_->prefetch(request, keys, computed_blocks, deadline);
+}
+Result<uint32_t> Cache::load(RequestId request, std::span<const BlockKey> keys,
+                             uint32_t computed_blocks, std::span<const DeviceBlockId> device_blocks,
+                             TimePoint deadline) {
+  return impl_->load(request, keys, computed_blocks, device_blocks, deadline);
+}
+Status Cache::save(RequestId request, std::span<const BlockKey> keys, uint32_t first_block,
+                   std::span<const DeviceBlockId> device_blocks) {
+  return impl_->save(request, keys, first_block, device_blocks);
+}
+Status Cache::commit(RequestId request, uint64_t token_count) {
+  return impl_->commit(request, token_count);
+}
+Result<Farewell> Cache::finish(RequestId request) { return impl_->end(request, false); }
+Result<Farewell> Cache::abort(RequestId request) { return impl_->end(request, true); }
+size_t Cache::poll(std::span<CacheEvent> events) { return impl_->poll(events); }
+TimePoint Cache::next_deadline() const { return impl_->next_deadline(); }
+bool Cache::idle() const { return impl_->idle(); }
+const WhyRecord* Cache::why(RequestId request) const { return impl_->why(request); }
+CacheStats Cache::stats() const { return impl_->stats(); }
+void Cache::clear() { impl_->clear(); }
+void Cache::close(TimePoint deadline) { impl_->close(deadline); }
+bool Cache::closed() const { return impl_->closed(); }
+std::string Cache::check(bool quiet, uint64_t device_holds) const {
+  return impl_->check(quiet, device_holds);
+}
+BlockIndex& Cache::index() { return impl_->index(); }
+
+}  // namespace tiercel

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The state machine behind Cache. Its verbs are spread over files by concern:
+//   cache.cc           construction, match, finish/abort, stats, clear, close, checks
+//   cache_load.cc      host tier → device
+//   cache_prefetch.cc  store → host tier
+//   cache_save.cc      device → host tier → store
+//   cache_poll.cc      completions, deadlines, pumps
+//
+// Ownership inside: an unsettled job item holds its node; an open job item (some rank has not let
+// go) has a reference on its slot and, for load and save, on its request's device blocks. Threads:
+// control thread only.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "tiercel/cache.h"
+
+#include "cache/existence_table.h"
+#include "cache/fill_table.h"
+#include "cache/host_tier.h"
+#include "cache/job_table.h"
+#include "cache/path_view.h"
+#include "cache/protections.h"
+#include "cache/request_table.h"
+#include "cache/sightings.h"
+#include "cache/timers.h"
+#include "index/block_index.h"
+#include "transfer/fifo.h"
+
+namespace tiercel {
+
+class Cache::Impl {
+ public:
+  Impl(const Protections& protections, const CacheConfig& config, const SlotGeometry& geometry,
+       const BlockIndexOptions& index_options, DataPlane& plane, const Clock& clock);
+
+  // The public verbs; see tiercel/cache.h.
+  Match match(std::span<const BlockKey> keys, uint32_t computed_blocks,
+              std::span<BlockPlace> places);
+  Result<bool> prefetch(RequestId id, std::span<const BlockKey> keys, uint32_t computed_blocks,
+                        TimePoint deadline);
+  Result<uint32_t> load(RequestId id, std::span<const BlockKey> keys, uint32_t computed_blocks,
+                        std::span<const DeviceBlockId> device_blocks, TimePoint deadline);
+  Status save(RequestId id, std::span<const BlockKey> keys, uint32_t first_block,
+              std::span<const DeviceBlockId> device_blocks);
+  Status commit(RequestId id, uint64_t token_count);
+  Result<Farewell> end(RequestId id, bool aborted);
+  size_t poll(std::span<CacheEvent> events);
+  TimePoint next_deadline() const { return timers_.next(); }
+  bool idle() const;
+  const WhyRecord* why(RequestId id) const { return requests_.why(id); }
+  CacheStats stats() const;
+  void clear();
+  void close(TimePoint deadline);
+  bool closed() const;
+  std::string check(bool quiet, uint64_t device_holds) const;
+  BlockIndex& index() { return index_; }
+
+ private:
+  friend class Cache;
+
+  struct QueuedRequest {
+    uint32_t index = 0;
+    uint32_t generation = 0;
+  };
+  struct QueuedPut {
+    NodeId node = kNoNode;  // held
+    RequestId request_id;   // for its why-record
+    uint32_t request = 0;
+    uint32_t generation = 0;
+    uint32_t position = 0;
+  };
+
+  // Shared by all verbs (cache.cc).
+  uint32_t groups() const { return view_.group_count(); }
+  bool refuses_work() const { return closing_ || clear_pending_; }
+  Result<Request*> request_for(RequestId id, std::span<const BlockKey> keys);
+  // Tells the eviction policy, once per life. `view_is_whole`: view_ shows the path from its first
+  // block.
+  void visit_path(Request& request, uint32_t known_blocks, bool view_is_whole);
+  void count_hit(const Request& request, NodeId node, uint32_t position);
+  void unhold_node(NodeId node);
+  void drop_bad_copy(NodeId node, SlotId slot);
+  void release_holds(Request& request);
+  void add_timer(TimerKind kind, TimePoint at, uint32_t index, uint32_t generation);
+  void emit(const CacheEvent& event) { events_.push(event); }
+  void explain_unserved(Request& request, uint32_t from, WhyReason behind_ready);
+  bool saves_pending(const Request& request) const;
+  void recycle_if_done(Request& request);
+
+  // Jobs (cache_poll.cc). Items are added while the caller knows that the plane has room.
+  size_t room(uint32_t reserved_share) const;
+  JobItem& add_item(Job& job, NodeId node, const BlockKey& key, GroupId group, uint32_t position);
+  void submit(Job& job);
+  void take_completions();
+  void close_item(Job& job, JobItem& item);
+  void settle(Job& job, JobItem& item, Code code);
+  void expire(Job& job);
+  void run_timers();
+  void on_timer(const Timer& timer);
+  void sweep();
+  uint64_t expected_holds() const;
+
+  // cache_load.cc
+  uint32_t start_load(Request& request, uint32_t cut, std::span<const DeviceBlockId> device_blocks,
+                      uint32_t offered, TimePoint deadline);
+  void settle_load(Job& job, JobItem& item, Code code);
+  void finish_load(Request& request);
+  uint32_t loaded_cut(const Request& request) const;
+
+  // cache_prefetch.cc
+  void advance_prefetch(Request& request);
+  uint32_t ask_store(Request& request, uint32_t cut, bool* no_room);
+  uint32_t fetch(Request& request, uint32_t cut, bool* no_room);
+  NodeId node_for_fill(std::span<const BlockKey> keys, GroupId group, uint32_t position);
+  void finish_prefetch(Request& request, Code code);
+  void queue_prefetch(Request& request);
+  void pump_prefetches();
+  void settle_exists(Job& job, JobItem& item, Code code);
+  void settle_get(Job& job, JobItem& item, Code code);
+
+  // cache_save.cc
+  void queue_save(Request& request);
+  void pump_saves();
+  bool pump_save(Request& request);
+  bool wants_save(Request& request, uint32_t position);
+  bool start_save(Request& request, uint32_t position, Job** job);
+  void drop_saves(Request& request, WhyReason reason);
+  void settle_save(Job& job, JobItem& item, Code code);
+  void end_fill(NodeId node, Code code);
+  void queue_put(NodeId node, const Request* request, uint32_t position);
+  void pump_puts();
+  void settle_put(Job& job, JobItem& item, Code code);
+  void add_why(const Job& job, uint32_t position, WhyReason reason, Code code);
+
+  // Constant after construction.
+  const Protections protections_;
+  const CacheConfig config_;
+  DataPlane& plane_;
+  const Clock& clock_;
+  const size_t plane_capacity_;
+  const uint64_t quarantine_slots_max_;
+  const uint32_t put_queue_max_;
+
+  BlockIndex index_;
+  HostTier host_;
+  FillTable fills_;
+  ExistenceTable existence_;
+  Sightings sightings_;
+  JobTable jobs_;
+  RequestTable requests_;
+  Timers timers_;
+  PathView view_;
+
+  Fifo<QueuedRequest> save_queue_;
+  Fifo<QueuedRequest> prefetch_queue_;
+  Fifo<QueuedPut> put_queue_;
+  Fifo<CacheEvent> events_;
+  std::vector<BlockOp> ops_;             // scratch of submit()
+  std::vector<Completion> completions_;  // scratch of take_completions()
+
+  bool clear_pending_ = false;
+  bool closing_ = false;
+  TimePoint close_deadline_ = kNoDeadline;
+  mutable CacheStats stats_;
+};
+
+}  // namespace tiercel

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Host tier → device.
+#include <algorithm>
+
+#include <fmt/core.h>
+
+#include "cache/cache_impl.h"
+
+namespace tiercel {
+
+Result<uint32_t> Cache::Impl::load(RequestId id, std::span<const BlockKey> keys,
+                                   uint32_t computed_blocks,
+                                   std::span<const DeviceBlockId> device_blocks,
+                                   TimePoint deadline) {
+  if (device_blocks.size() % groups() != 0) {
+    return Error(Code::kInvalid,
+                 fmt::format("load of request {} offers {} device blocks; must be a multiple of "
+                             "the {} groups",
+                             id.value(), device_blocks.size(), groups()));
+  }
+  if (computed_blocks > keys.size()) {
+    return Error(Code::kInvalid,
+                 fmt::format("load of request {} has computed_blocks {}; allowed: 0 to {}, the "
+                             "number of keys",
+                             id.value(), computed_blocks, keys.size()));
+  }
+  TIERCEL_TRY_ASSIGN(Request* const found, request_for(id, keys));
+  Request& request = *found;
+  if (request.loading) {
+    return Error(Code::kBusy, fmt::format("request {} is being loaded already", id.value()));
+  }
+  if (refuses_work()) {
+    explain_unserved(request, computed_blocks, WhyReason::kNotCached);
+    return 0;
+  }
+  const auto offered = static_cast<uint32_t>(device_blocks.size() / groups());
+  view_.look(request.keys, computed_blocks, clock_.now());
+
+  // A position for which the engine names no device block is one that it has itself.
+  const auto loadable = [&](uint32_t group, uint32_t position) {
+    if (position >= computed_blocks + offered) return false;
+    if (device_blocks[group * offered + position - computed_blocks] == kNoDeviceBlock) return true;
+    const NodeId node = view_.node(group, position);
+    return node != kNoNode && index_.is_in(node, Tier::kHost);
+  };
+  uint32_t bound = computed_blocks + offered;
+  const size_t capacity = room(0);
+  if (static_cast<size_t>(offered) * groups() > capacity) {
+    bound = computed_blocks + static_cast<uint32_t>(capacity / groups());
+  }
+  const uint32_t cut = view_.usable_cut(bound, loadable);
+  const bool short_of_room = cut == bound && bound < computed_blocks + offered;
+  const uint32_t started = start_load(request, cut, device_blocks, offered, deadline);
+  explain_unserved(request, computed_blocks + started,
+                   short_of_room ? WhyReason::kLoadFailed : WhyReason::kNoDeviceBlock);
+  visit_path(request, computed_blocks + started, computed_blocks == 0);
+  return started;
+}
+
+uint32_t Cache::Impl::start_load(Request& request, uint32_t cut,
+                                 std::span<const DeviceBlockId> device_blocks, uint32_t offered,
+                                 TimePoint deadline) {
+  const uint32_t computed = view_.first_uncomputed();
+  if (cut <= computed) return 0;
+  const uint32_t count = cut - computed;
+  request.load_first = computed;
+  request.load_count = count;
+  request.load_code = Code::kOk;
+  request.load_unsettled = 0;
+  request.load_states.assign(static_cast<size_t>(count) * groups(), LoadState::kNotNeeded);
+
+  Job* job = nullptr;
+  for (uint32_t position = computed; position < cut; ++position) {
+    for (uint32_t group = 0; group < groups(); ++group) {
+      const DeviceBlockId device = device_blocks[group * offered + position - computed];
+      if (!view_.needed(group, position, cut)) continue;
+      LoadState& state = request.load_states[group * count + position - computed];
+      if (device == kNoDeviceBlock) {
+        state = LoadState::kOk;
+        continue;
+      }
+      if (job == nullptr) {
+        job = jobs_.start(OpKind::kLoad, deadline, request.index, request.generation);
+        if (job == nullptr) {
+          // No job to be had: what has been started stands, the rest is a shorter hit.
+          state = LoadState::kFailed;
+          request.load_code = Code::kBusy;
+          continue;
+        }
+      }
+      const NodeId node = view_.node(group, position);
+      JobItem& item = add_item(*job, node, request.keys[position],
+                               GroupId(static_cast<uint8_t>(group)), position);
+      item.slot = index_.slot(node, Tier::kHost);
+      item.has_slot = true;
+      item.device_block = device;
+      if (protections_.load_holds) {
+        index_.hold(node);  // the request's own, until it ends
+        request.holds.push_back(node);
+      }
+      state = LoadState::kPending;
+      ++request.load_unsettled;
+      ++request.device_references;
+      if (job->items.size() == config_.job_blocks_max) {
+        submit(*job);
+        job = nullptr;
+      }
+    }
+  }
+  if (job != nullptr) submit(*job);
+  if (request.load_unsettled == 0) {
+    // Nothing had to be moved (the engine has every needed block), or nothing could be started.
+    const uint32_t reached = loaded_cut(request);
+    if (reached == computed) return 0;
+    request.loading = true;
+    finish_load(request);
+    return count;
+  }
+  request.loading = true;
+  return count;
+}
+
+void Cache::Impl::settle_load(Job& job, JobItem& item, Code code) {
+  if (code == Code::kOk) {
+    ++stats_.load_blocks;
+  } else {
+    ++stats_.load_failed;
+    if (code == Code::kTimeout) ++stats_.load_timeout;
+    if (code == Code::kCorrupt) {
+      ++stats_.load_corrupt;
+      drop_bad_copy(item.node, item.slot);
+    }
+  }
+  if (protections_.load_holds) unhold_node(item.node);
+  Request* request = requests_.at(job.request, job.request_generation);
+  if (request == nullptr || !request->loading) return;
+  const size_t entry = static_cast<size_t>(item.group.value()) * request->load_count +
+                       item.position - request->load_first;
+  request->load_states[entry] = code == Code::kOk ? LoadState::kOk : LoadState::kFailed;
+  if (code != Code::kOk && request->load_code == Code::kOk) request->load_code = code;
+  if (--request->load_unsettled == 0) finish_load(*request);
+}
+
+uint32_t Cache::Impl::loaded_cut(const Request& request) const {
+  // The deepest usable cut in what has really arrived. A cut above a failure may need blocks of a
+  // window group that were not asked for, because only the deepest cut's window was; those are
+  // missing.
+  const uint32_t count = request.load_count;
+  const auto states = [&](uint32_t group) {
+    return request.load_states.data() + static_cast<size_t>(group) * count;
+  };
+  uint32_t cut = count;
+  for (uint32_t group = 0; group < groups(); ++group) {
+    if (view_.is_window(group)) continue;
+    cut = static_cast<uint32_t>(
+        std::find_if(states(group), states(group) + cut,
+                     [](LoadState state) { return state != LoadState::kOk; }) -
+        states(group));
+  }
+  const auto has_window = [&](uint32_t group) {
+    const uint32_t end = request.load_first + cut;
+    const uint32_t first = view_.first_needed(group, end, request.load_first);
+    return std::all_of(states(group) + (first - request.load_first), states(group) + cut,
+                       [](LoadState state) { return state == LoadState::kOk; });
+  };
+  for (uint32_t group = 0; cut > 0 && group < groups();) {
+    if (!view_.is_window(group) || has_window(group)) {
+      ++group;
+      continue;
+    }
+    --cut;
+    group = 0;
+  }
+  return request.load_first + cut;
+}
+
+void Cache::Impl::finish_load(Request& request) {
+  request.loading = false;
+  const uint32_t cut = loaded_cut(request);
+  request.why.served_blocks = cut;
+  const uint32_t end = request.load_first + request.load_count;
+  if (cut < end) {
+    request.why.add(WhySpan{cut, end - cut, WhyReason::kLoadFailed, request.load_code});
+  }
+  CacheEvent event;
+  event.kind = EventKind::kLoadDone;
+  event.code = request.load_code;
+  event.request = request.id;
+  event.generation = request.generation;
+  event.blocks = cut;
+  event.device_busy = request.device_references > 0 && protections_.device_release;
+  if (event.device_busy) request.device_notice = true;
+  emit(event);
+}
+
+}  // namespace tiercel

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What poll() does: completions, deadlines, and starting what waits.
+#include <algorithm>
+
+#include "cache/cache_impl.h"
+
+namespace tiercel {
+
+size_t Cache::Impl::poll(std::span<CacheEvent> events) {
+  take_completions();
+  run_timers();
+  sweep();
+  pump_prefetches();
+  pump_saves();
+  pump_puts();
+  return events_.take(events);
+}
+
+size_t Cache::Impl::room(uint32_t reserved_share) const {
+  // Optional work leaves a share of the rings to what is worth more: loads before prefetches before
+  // saves.
+  const size_t reserved = reserved_share == 0 ? 0 : plane_capacity_ / reserved_share;
+  const size_t capacity = plane_.submit_capacity();
+  if (capacity <= reserved || jobs_.room() == 0) return 0;
+  return std::min(capacity - reserved, static_cast<size_t>(jobs_.room()) * config_.job_blocks_max);
+}
+
+JobItem& Cache::Impl::add_item(Job& job, NodeId node, const BlockKey& key, GroupId group,
+                               uint32_t position) {
+  JobItem& item = job.items.emplace_back();
+  item.node = node;
+  item.key = key;
+  item.group = group;
+  item.position = position;
+  if (node != kNoNode && (job.kind != OpKind::kLoad || protections_.load_holds)) {
+    index_.hold(node);
+  }
+  return item;
+}
+
+void Cache::Impl::submit(Job& job) {
+  ops_.clear();
+  for (uint32_t i = 0; i < job.items.size(); ++i) {
+    JobItem& item = job.items[i];
+    if (item.has_slot) host_.add_reference(item.slot);
+    BlockOp& op = ops_.emplace_back();
+    op.job = job.id;
+    op.key = item.key;
+    op.deadline_ns = job.deadline.time_since_epoch().count();
+    op.item = i;
+    op.slot = item.slot;
+    op.device_block = item.device_block;
+    op.token_count = config_.spec.block_tokens;
+    op.kind = job.kind;
+    op.group = item.group;
+    op.replace = item.replace ? 1 : 0;
+  }
+  jobs_.opened(job);
+  if (plane_.submit(ops_)) {
+    add_timer(TimerKind::kJob, job.deadline, JobTable::index_of(job.id),
+              JobTable::generation_of(job.id));
+    return;
+  }
+  // The plane said that it had room and now has not: it is closing. Nothing was started.
+  for (JobItem& item : job.items) {
+    item.ranks_open = 0;
+    --job.items_open;
+    close_item(job, item);
+    settle(job, item, Code::kUnavailable);
+  }
+  jobs_.retire_if_closed(job);
+}
+
+void Cache::Impl::take_completions() {
+  for (uint32_t taken = 0; taken < config_.completions_per_poll_max;) {
+    const size_t count = plane_.poll(completions_);
+    if (count == 0) return;
+    taken += static_cast<uint32_t>(count);
+    for (const Completion& completion : std::span(completions_).first(count)) {
+      const JobTable::Answer answer = jobs_.merge(completion);
+      if (answer.job == nullptr) {
+        ++stats_.stale_completions;
+        continue;
+      }
+      Job& job = *answer.job;
+      JobItem& item = *answer.item;
+      if (answer.all_ranks) close_item(job, item);
+      if (!item.settled && (answer.all_ranks || !protections_.all_ranks)) {
+        settle(job, item, item.code);
+      } else if (item.settled && answer.all_ranks) {
+        ++stats_.stale_completions;  // after its deadline: what it held is free now
+      }
+      if (answer.all_ranks) jobs_.retire_if_closed(job);
+    }
+  }
+}
+
+void Cache::Impl::close_item(Job& job, JobItem& item) {
+  if (item.has_slot) host_.drop_reference(item.slot);
+  if (job.kind != OpKind::kLoad && job.kind != OpKind::kSave) return;
+  Request* request = requests_.at(job.request, job.request_generation);
+  TIERCEL_ASSERT(request != nullptr, "a request outlives the transfers that touch its blocks");
+  --request->device_references;
+  if (request->device_references == 0 && item.settled) recycle_if_done(*request);
+}
+
+void Cache::Impl::settle(Job& job, JobItem& item, Code code) {
+  item.settled = true;
+  --job.items_unsettled;
+  switch (job.kind) {
+    case OpKind::kLoad:
+      settle_load(job, item, code);
+      break;
+    case OpKind::kSave:
+      settle_save(job, item, code);
+      break;
+    case OpKind::kStoreGet:
+      settle_get(job, item, code);
+      break;
+    case OpKind::kStorePut:
+      settle_put(job, item, code);
+      break;
+    case OpKind::kStoreExists:
+      settle_exists(job, item, code);
+      break;
+    case OpKind::kStoreRemove:
+      break;
+  }
+  if (item.ranks_open != 0) return;
+  if (job.kind != OpKind::kLoad && job.kind != OpKind::kSave) return;
+  Request* request = requests_.at(job.request, job.request_generation);
+  if (request != nullptr && request->device_references == 0) recycle_if_done(*request);
+}
+
+void Cache::Impl::expire(Job& job) {
+  for (JobItem& item : job.items) {
+    if (!item.settled) settle(job, item, Code::kTimeout);
+  }
+}
+
+void Cache::Impl::run_timers() {
+  Timer timer;
+  while (timers_.take_due(clock_.now(), &timer)) on_timer(timer);
+}
+
+void Cache::Impl::on_timer(const Timer& timer) {
+  if (timer.kind == TimerKind::kJob) {
+    Job& job = jobs_.at(timer.index);
+    if (job.live && JobTable::generation_of(job.id) == timer.generation) expire(job);
+    return;
+  }
+  Request* request = requests_.at(timer.index, timer.generation);
+  if (request == nullptr) return;
+  switch (timer.kind) {
+    case TimerKind::kPrefetch:
+      if (request->prefetching && request->prefetch_deadline <= clock_.now()) {
+        finish_prefetch(*request, Code::kTimeout);
+      }
+      break;
+    case TimerKind::kSave:
+      if (request->save_queued && request->save_by <= clock_.now()) {
+        drop_saves(*request, WhyReason::kSaveDropped);
+      }
+      break;
+    case TimerKind::kHold:
+      if (!request->living) break;
+      if (request->last_call + config_.hold_limit <= clock_.now()) {
+        if (!request->holds.empty()) ++stats_.hold_limit_hits;
+        release_holds(*request);
+        request->last_call = clock_.now();
+      }
+      add_timer(TimerKind::kHold, request->last_call + config_.hold_limit, timer.index,
+                timer.generation);
+      break;
+    case TimerKind::kJob:
+      break;
+  }
+}
+
+void Cache::Impl::sweep() {
+  uint32_t left = config_.sweep_nodes_per_poll;
+  while (left > 0 && !index_.sweep_done()) {
+    const NodeId node = index_.next_stale(left);
+    if (node == kNoNode) break;
+    --left;
+    // What is held is dropped by unhold_node; what has no host place is not ours to drop.
+    if (index_.hold_count(node) == 0 && index_.is_in(node, Tier::kHost)) host_.drop(node, false);
+  }
+  if (clear_pending_ && index_.sweep_done()) {
+    clear_pending_ = false;
+    clear();
+  }
+}
+
+}  // namespace tiercel

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Store → host tier, for a request that waits to be scheduled. A prefetch goes in rounds: it asks
+// the store about what is unknown, then fetches what the store has, each time up to the deepest cut
+// that is still possible, until nothing is left to ask or fetch.
+#include <algorithm>
+
+#include <fmt/core.h>
+
+#include "cache/cache_impl.h"
+
+namespace tiercel {
+namespace {
+
+// More rounds than any path needs: each asks or fetches at least one more batch.
+uint32_t rounds_max(const CacheConfig& config, size_t blocks, uint32_t groups) {
+  const size_t batch = std::min(config.exists_blocks_max, config.prefetch_blocks_max);
+  return static_cast<uint32_t>(8 + 4 * (blocks * groups / batch + 1));
+}
+
+}  // namespace
+
+Result<bool> Cache::Impl::prefetch(RequestId id, std::span<const BlockKey> keys,
+                                   uint32_t computed_blocks, TimePoint deadline) {
+  if (computed_blocks > keys.size()) {
+    return Error(Code::kInvalid,
+                 fmt::format("prefetch of request {} has computed_blocks {}; allowed: 0 to {}, the "
+                             "number of keys",
+                             id.value(), computed_blocks, keys.size()));
+  }
+  TIERCEL_TRY_ASSIGN(Request* const found, request_for(id, keys));
+  Request& request = *found;
+  if (request.prefetching) {
+    return Error(Code::kBusy, fmt::format("request {} is being prefetched already", id.value()));
+  }
+  if (refuses_work() || !config_.with_store) return false;
+  view_.look(request.keys, computed_blocks, clock_.now());
+  const uint32_t bound = view_.block_count();
+  if (view_.usable_cut(BlockPlace::kUnknown, bound) <= view_.usable_cut(BlockPlace::kDisk, bound)) {
+    return false;
+  }
+  request.prefetching = true;
+  ++request.prefetch_serial;
+  request.prefetch_rounds = 0;
+  request.prefetch_pending = 0;
+  request.prefetch_computed = computed_blocks;
+  request.prefetch_deadline = deadline;
+  request.prefetch_code = Code::kOk;
+  add_timer(TimerKind::kPrefetch, deadline, request.index, request.generation);
+  advance_prefetch(request);
+  return true;
+}
+
+void Cache::Impl::advance_prefetch(Request& request) {
+  if (request.prefetch_code != Code::kOk || refuses_work()) {
+    finish_prefetch(request, refuses_work() ? Code::kCancelled : request.prefetch_code);
+    return;
+  }
+  if (request.prefetch_deadline <= clock_.now()) {
+    finish_prefetch(request, Code::kTimeout);
+    return;
+  }
+  if (++request.prefetch_rounds > rounds_max(config_, request.keys.size(), groups())) {
+    finish_prefetch(request, Code::kUnavailable);
+    return;
+  }
+  view_.look(request.keys, request.prefetch_computed, clock_.now());
+  const uint32_t cut = view_.usable_cut(BlockPlace::kUnknown, view_.block_count());
+  bool no_room = false;
+  request.prefetch_pending = ask_store(request, cut, &no_room);
+  if (request.prefetch_pending == 0 && !no_room) {
+    request.prefetch_pending = fetch(request, cut, &no_room);
+  }
+  if (request.prefetch_pending > 0) return;
+  if (no_room) {
+    --request.prefetch_rounds;  // nothing was tried
+    queue_prefetch(request);
+    return;
+  }
+  finish_prefetch(request, request.prefetch_code);
+}
+
+uint32_t Cache::Impl::ask_store(Request& request, uint32_t cut, bool* no_room) {
+  const auto wanted = [&](uint32_t group, uint32_t position) {
+    return view_.needed(group, position, cut) &&
+           view_.place(group, position) == BlockPlace::kUnknown;
+  };
+  uint32_t asked = 0;
+  Job* job = nullptr;
+  const size_t capacity = std::min<size_t>(room(8), config_.exists_blocks_max);
+  for (uint32_t position = view_.first_uncomputed(); position < cut; ++position) {
+    for (uint32_t group = 0; group < groups(); ++group) {
+      if (!wanted(group, position)) continue;
+      if (asked == capacity) {
+        *no_room = asked == 0;
+        if (job != nullptr) submit(*job);
+        return asked;
+      }
+      if (job == nullptr) {
+        job = jobs_.start(OpKind::kStoreExists, request.prefetch_deadline, request.index,
+                          request.generation);
+        if (job == nullptr) {
+          *no_room = true;
+          return asked;
+        }
+        job->prefetch_serial = request.prefetch_serial;
+      }
+      add_item(*job, kNoNode, request.keys[position], GroupId(static_cast<uint8_t>(group)),
+               position);
+      ++asked;
+    }
+  }
+  if (job != nullptr) submit(*job);
+  return asked;
+}
+
+NodeId Cache::Impl::node_for_fill(std::span<const BlockKey> keys, GroupId group,
+                                  uint32_t position) {
+  // Finds the deepest ancestor that has a node, then makes nodes without a place down to the block:
+  // what the engine has itself, or what lies before a window, need not be in any tier of ours.
+  uint32_t depth = position;
+  NodeId node = index_.find(keys[depth], group);
+  while (node == kNoNode && depth > 0) node = index_.find(keys[--depth], group);
+  if (node != kNoNode) ++depth;
+  NodeId first_made = kNoNode;
+  for (; depth <= position; ++depth) {
+    const NodeId made = index_.insert(keys[depth], group, node);
+    if (made == kNoNode) {
+      if (first_made != kNoNode) index_.release_if_unused(node);
+      return kNoNode;
+    }
+    if (first_made == kNoNode) first_made = made;
+    node = made;
+  }
+  return node;
+}
+
+uint32_t Cache::Impl::fetch(Request& request, uint32_t cut, bool* no_room) {
+  uint32_t waited = 0;
+  Job* job = nullptr;
+  size_t capacity = room(8);
+  const auto flush = [&] {
+    if (job != nullptr) submit(*job);
+    job = nullptr;
+  };
+  for (uint32_t position = view_.first_uncomputed(); position < cut; ++position) {
+    for (uint32_t group = 0; group < groups(); ++group) {
+      if (!view_.needed(group, position, cut)) continue;
+      const BlockPlace place = view_.place(group, position);
+      if (place != BlockPlace::kStore && place != BlockPlace::kInFlight) continue;
+      if (waited == config_.prefetch_blocks_max) {
+        flush();
+        return waited;
+      }
+      if (place == BlockPlace::kInFlight) {
+        fills_.wait(view_.node(group, position), request.index, request.generation,
+                    request.prefetch_serial);
+        ++stats_.get_shared;
+        ++waited;
+        continue;
+      }
+      if (job == nullptr && capacity > 0) {
+        job = jobs_.start(OpKind::kStoreGet, request.prefetch_deadline, request.index,
+                          request.generation);
+      }
+      if (job == nullptr) {
+        *no_room = waited == 0;
+        return waited;
+      }
+      const GroupId group_id(static_cast<uint8_t>(group));
+      const bool quarantine_full = host_.counts().quarantined >= quarantine_slots_max_;
+      const NodeId node =
+          quarantine_full ? kNoNode : node_for_fill(request.keys, group_id, position);
+      std::optional<SlotId> slot;
+      if (node != kNoNode) {
+        index_.hold(node);  // against our own search for room
+        slot = host_.acquire(group_id);
+        index_.unhold(node);
+      }
+      if (!slot) {
+        // The tier has no room that may be taken: what we have is what the request gets.
+        if (node != kNoNode) index_.release_if_unused(node);
+        if (request.prefetch_code == Code::kOk) request.prefetch_code = Code::kNoSpace;
+        if (job->items.empty()) {
+          jobs_.cancel(*job);
+          job = nullptr;
+        }
+        flush();
+        return waited;
+      }
+      JobItem& item = add_item(*job, node, request.keys[position], group_id, position);
+      item.slot = *slot;
+      item.has_slot = true;
+      fills_.begin(node);
+      fills_.wait(node, request.index, request.generation, request.prefetch_serial);
+      if (!protections_.publish_when_done) host_.publish(node, *slot, BlockPosition{});
+      ++waited;
+      --capacity;
+      if (job->items.size() == config_.job_blocks_max) flush();
+      if (capacity == 0) flush();
+    }
+  }
+  flush();
+  return waited;
+}
+
+void Cache::Impl::finish_prefetch(Request& request, Code code) {
+  request.prefetching = false;
+  ++request.prefetch_serial;  // what still comes is for nobody
+  CacheEvent event;
+  event.kind = EventKind::kPrefetchDone;
+  event.code = code;
+  event.request = request.id;
+  event.generation = request.generation;
+  event.blocks = request.prefetch_computed;
+  if (!refuses_work()) {
+    view_.look(request.keys, request.prefetch_computed, clock_.now());
+    event.blocks = view_.usable_cut(BlockPlace::kDisk, view_.block_count());
+    explain_unserved(request, event.blocks, WhyReason::kBehindGap);
+    if (code != Code::kOk) {
+      const auto count = static_cast<uint32_t>(request.keys.size());
+      const WhyReason reason =
+          code == Code::kNoSpace ? WhyReason::kNoHostSpace : WhyReason::kStoreFailed;
+      request.why.span_count = 0;
+      if (count > event.blocks) {
+        request.why.add(WhySpan{event.blocks, count - event.blocks, reason, code});
+      }
+    }
+  }
+  emit(event);
+}
+
+void Cache::Impl::queue_prefetch(Request& request) {
+  if (request.prefetch_queued) return;
+  request.prefetch_queued = true;
+  prefetch_queue_.push(QueuedRequest{request.index, request.generation});
+}
+
+void Cache::Impl::pump_prefetches() {
+  for (size_t left = prefetch_queue_.size(); left > 0; --left) {
+    const QueuedRequest queued = prefetch_queue_[0];
+    prefetch_queue_.pop(1);
+    Request* request = requests_.at(queued.index, queued.generation);
+    if (request == nullptr) continue;
+    request->prefetch_queued = false;
+    if (request->prefetching && request->prefetch_pending == 0) advance_prefetch(*request);
+  }
+}
+
+void Cache::Impl::settle_exists(Job& job, JobItem& item, Code code) {
+  ++stats_.exists_asked;
+  if (code == Code::kOk) {
+    ++stats_.exists_found;
+    existence_.set(item.key, item.group, Existence::kPresent, clock_.now() + config_.existence_ttl);
+  } else if (code == Code::kNotFound) {
+    existence_.set(item.key, item.group, Existence::kAbsent, clock_.now() + config_.absence_ttl);
+  } else {
+    ++stats_.exists_failed;
+  }
+  Request* request = requests_.at(job.request, job.request_generation);
+  if (request == nullptr || !request->prefetching ||
+      request->prefetch_serial != job.prefetch_serial) {
+    return;
+  }
+  if (code != Code::kOk && code != Code::kNotFound && request->prefetch_code == Code::kOk) {
+    request->prefetch_code = code;
+  }
+  if (--request->prefetch_pending == 0) queue_prefetch(*request);
+}
+
+void Cache::Impl::settle_get(Job&, JobItem& item, Code code) {
+  const NodeId node = item.node;
+  const bool wanted = index_.is_current(node) && protections_.publish_when_done;
+  if (code == Code::kOk && wanted) {
+    ++stats_.get_blocks;
+    BlockPosition position;
+    position.visit.now = clock_.now();
+    position.position = item.position;
+    host_.publish(node, item.slot, position);
+    existence_.set(item.key, item.group, Existence::kPresent, clock_.now() + config_.existence_ttl);
+  } else {
+    if (protections_.publish_when_done) host_.retire(item.slot);
+    if (code != Code::kOk) {
+      ++stats_.get_failed;
+      if (code == Code::kTimeout) ++stats_.get_timeout;
+      if (code == Code::kNotFound) {
+        existence_.set(item.key, item.group, Existence::kAbsent,
+                       clock_.now() + config_.absence_ttl);
+      } else if (code == Code::kCorrupt || code == Code::kInvalid) {
+        if (code == Code::kCorrupt) ++stats_.get_corrupt;
+        // Remembered long enough for the block to be computed and saved again.
+        existence_.set_bad(item.key, item.group, clock_.now() + 10 * config_.existence_ttl);
+      }
+    }
+  }
+  end_fill(node, code);
+  unhold_node(node);
+}
+
+void Cache::Impl::end_fill(NodeId node, Code code) {
+  const bool arrived = index_.is_in(node, Tier::kHost);
+  fills_.end(node, [&](const FillTable::Waiter& waiter) {
+    Request* request = requests_.at(waiter.request, waiter.generation);
+    if (request == nullptr || !request->prefetching || request->prefetch_serial != waiter.serial) {
+      return;
+    }
+    if (arrived) {
+      index_.hold(node);  // until the request ends: it has been promised this block
+      request->holds.push_back(node);
+    } else if (request->prefetch_code == Code::kOk && code != Code::kOk &&
+               code != Code::kNotFound && code != Code::kCorrupt && code != Code::kInvalid) {
+      // The store is in trouble. A block that is absent or bad only makes the cut shorter.
+      request->prefetch_code = code;
+    }
+    if (--request->prefetch_pending == 0) queue_prefetch(*request);
+  });
+}
+
+}  // namespace tiercel

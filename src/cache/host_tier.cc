@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cache/host_tier.h"
+
+#include <numeric>
+
+#include "base/assert.h"
+
+namespace tiercel {
+namespace {
+
+// How many blocks a search for a victim looks at: those that are held or have children in flight
+// are few and stand together, so this bounds the worst step without ever being met in ordinary use.
+constexpr uint32_t kVictimScanMax = 4096;
+
+uint64_t count_slots(const SlotGeometry& geometry) {
+  uint64_t slots = 0;
+  for (uint32_t extent = 0; extent < geometry.extent_count(); ++extent) {
+    uint32_t most = 0;
+    for (uint32_t group = 0; group < geometry.group_count(); ++group) {
+      most = std::max(most, geometry.slots_in_extent(extent, GroupId(static_cast<uint8_t>(group))));
+    }
+    slots += most;
+  }
+  return slots;
+}
+
+}  // namespace
+
+HostTier::HostTier(const SlotGeometry& geometry, BlockIndex& index,
+                   std::unique_ptr<EvictionPolicy> policy, bool quarantine)
+    : index_(index),
+      allocator_(geometry),
+      policy_(std::move(policy)),
+      quarantine_(quarantine),
+      slots_total_(count_slots(geometry)) {
+  const size_t ids = static_cast<size_t>(geometry.extent_count()) * geometry.slots_per_extent_max();
+  references_.resize(ids);
+  retired_.resize(ids);
+}
+
+std::optional<SlotId> HostTier::acquire(GroupId group) {
+  // One eviction makes room where the tier has one slot class. With several, a victim may free a
+  // slot of another class; then at most a few extents' worth go before one of them is empty and can
+  // change hands.
+  const uint32_t evictions_max = 4 * allocator_.geometry().slots_per_extent_max() + 16;
+  for (uint32_t evictions = 0;; ++evictions) {
+    if (auto slot = allocator_.allocate(group)) return slot;
+    if (evictions == evictions_max) return std::nullopt;
+    const NodeId victim = policy_->victim(kVictimScanMax);
+    if (victim == kNoNode) return std::nullopt;
+    drop(victim, true);
+    ++evicted_;
+  }
+}
+
+void HostTier::publish(NodeId node, SlotId slot, const BlockPosition& position) {
+  index_.set_place(node, Tier::kHost, slot);
+  policy_->insert(node, position);
+}
+
+void HostTier::drop(NodeId node, bool evicted) {
+  const BlockKey key = index_.key(node);
+  policy_->erase(node, evicted);
+  const SlotId slot = index_.clear_place(node, Tier::kHost);
+  retire(slot);
+  const bool current = index_.is_current(node);
+  const bool gone = index_.tiers(node) == 0;
+  index_.release_if_unused(node);
+  if (gone && current) demote_window_blocks(key);
+}
+
+void HostTier::demote_window_blocks(const BlockKey& key) {
+  // Without the full-attention block of the same key no cut needs the window groups' blocks.
+  const uint32_t groups = allocator_.geometry().group_count();
+  if (groups == 1) return;
+  for (uint32_t group = 0; group < groups; ++group) {
+    const GroupId id(static_cast<uint8_t>(group));
+    if (!index_.is_window_group(id)) continue;
+    const NodeId node = index_.find(key, id);
+    if (node != kNoNode && index_.is_in(node, Tier::kHost)) policy_->demote(node);
+  }
+}
+
+void HostTier::retire(SlotId slot) {
+  if (references_[slot.value()] == 0 || !quarantine_) {
+    allocator_.free(slot);
+    return;
+  }
+  retired_[slot.value()] = 1;
+  allocator_.quarantine(slot);
+}
+
+void HostTier::drop_reference(SlotId slot) {
+  TIERCEL_ASSERT(references_[slot.value()] > 0, "a slot reference is dropped once");
+  if (--references_[slot.value()] == 0 && retired_[slot.value()] != 0) {
+    retired_[slot.value()] = 0;
+    allocator_.release_quarantine(slot);
+  }
+}
+
+void HostTier::visit(std::span<const NodeId> path, const RequestVisit& visit) {
+  path_.clear();
+  positions_.clear();
+  for (size_t position = 0; position < path.size(); ++position) {
+    const NodeId node = path[position];
+    if (node == kNoNode || !index_.is_in(node, Tier::kHost)) continue;
+    path_.push_back(node);
+    positions_.push_back(static_cast<uint32_t>(position));
+  }
+  if (!path_.empty()) policy_->visit(path_, positions_, visit);
+}
+
+uint64_t HostTier::total_references() const {
+  return std::accumulate(references_.begin(), references_.end(), uint64_t{0});
+}
+
+}  // namespace tiercel

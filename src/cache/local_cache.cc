@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tiercel/local_cache.h"
+
+#include <algorithm>
+#include <array>
+#include <ctime>
+#include <utility>
+
+#include <poll.h>
+
+#include "base/arena.h"
+#include "base/memory_limit.h"
+#include "base/option_table.h"
+#include "cache/host_geometry.h"
+#include "store/registry.h"
+#include "transfer/device_copier.h"
+#include "transfer/in_process_data_plane.h"
+#include "transfer/metadata_data_plane.h"
+
+namespace tiercel {
+namespace {
+
+constexpr Duration kCloseTimeout = std::chrono::seconds(5);
+
+// What one rank needs beside its worker.
+struct RankMemory {
+  std::unique_ptr<Arena> arena;
+  std::unique_ptr<ContiguousCopier> copier;
+};
+
+class LocalCacheObject final : public LocalCache {
+ public:
+  LocalCacheObject(std::shared_ptr<StoreRegistry> registry, std::vector<RankMemory> ranks,
+                   std::unique_ptr<DataPlane> plane, std::unique_ptr<Cache> cache,
+                   const Clock& clock, const Clock& data_clock)
+      : clock_(clock),
+        data_clock_(data_clock),
+        registry_(std::move(registry)),
+        ranks_(std::move(ranks)),
+        plane_(std::move(plane)),
+        cache_(std::move(cache)) {}
+
+  ~LocalCacheObject() override {
+    // Best effort: the plane's own destructor ends its threads in any case.
+    if (!closed_) static_cast<void>(close(kCloseTimeout).has_value());
+  }
+
+  Cache& cache() override { return *cache_; }
+  DataPlane& data_plane() override { return *plane_; }
+
+  void wait(Duration timeout) override {
+    pollfd descriptor{plane_->completion_fd(), POLLIN, 0};
+    if (descriptor.fd < 0 || timeout <= Duration::zero()) return;
+    const timespec limit{static_cast<time_t>(timeout.count() / 1'000'000'000),
+                         static_cast<long>(timeout.count() % 1'000'000'000)};
+    // Errors and signals end the wait early, which is always allowed.
+    static_cast<void>(::ppoll(&descriptor, 1, &limit, nullptr));
+  }
+
+  Status close(Duration timeout) override {
+    closed_ = true;
+    cache_->close(clock_.now() + timeout);
+    const TimePoint give_up = system_clock_.now() + timeout;
+    drain(give_up);
+    const Duration rest = std::max(give_up - system_clock_.now(), Duration::zero());
+    const Status closed = plane_->close(data_clock_.now() + rest);
+    if (closed) drain(system_clock_.now() + kCloseTimeout);
+    return closed;
+  }
+
+ private:
+  // Polls until the cache is closed or the time has come; what it says no longer matters to
+  // anybody.
+  void drain(TimePoint give_up) {
+    std::array<CacheEvent, 64> events;
+    while (true) {
+      cache_->poll(events);
+      if (cache_->closed() || system_clock_.now() >= give_up) return;
+      wait(std::chrono::milliseconds(1));
+    }
+  }
+
+  const Clock& clock_;
+  const Clock& data_clock_;
+  // How long close() really takes is not a matter of virtual time.
+  const SystemClock system_clock_;
+  // In this order: the cache uses the plane, the plane's workers use memory and stores.
+  std::shared_ptr<StoreRegistry> registry_;
+  std::vector<RankMemory> ranks_;
+  std::unique_ptr<DataPlane> plane_;
+  std::unique_ptr<Cache> cache_;
+  bool closed_ = false;
+};
+
+Status check_memory(const SlotGeometry& geometry, const MemoryLimit& limit) {
+  uint64_t total_bytes = 0;
+  for (uint32_t rank = 0; rank < geometry.rank_count(); ++rank) {
+    if (__builtin_add_overflow(total_bytes, geometry.tier_bytes(rank), &total_bytes)) {
+      total_bytes = UINT64_MAX;
+      break;
+    }
+  }
+  if (total_bytes <= limit.bytes) return {};
+  return Error(Code::kNoSpace, "host_blocks of " + std::to_string(geometry.rank_count()) +
+                                   " ranks together take " + format_bytes(total_bytes) +
+                                   "; allowed: up to " + format_bytes(limit.bytes) + " (" +
+                                   limit.source + ")");
+}
+
+Result<std::unique_ptr<ContiguousCopier>> make_copier(const LocalCacheConfig& config,
+                                                      uint32_t rank) {
+  const size_t group_count = config.cache.payload_bytes.size();
+  if (config.device_memory[rank].size() != group_count) {
+    return Error(Code::kInvalid, "device_memory of rank " + std::to_string(rank) + " has " +
+                                     std::to_string(config.device_memory[rank].size()) +
+                                     " groups; allowed: exactly " + std::to_string(group_count));
+  }
+  std::vector<ContiguousGroupMemory> groups;
+  for (size_t group = 0; group < group_count; ++group) {
+    groups.push_back({config.device_memory[rank][group], config.cache.payload_bytes[group][rank]});
+  }
+  TIERCEL_TRY_ASSIGN(ContiguousCopier copier, ContiguousCopier::create(std::move(groups)));
+  return std::make_unique<ContiguousCopier>(std::move(copier));
+}
+
+// Opens the parts of one LocalCache from the ground up.
+class Opener {
+ public:
+  Opener(const LocalCacheConfig& config, const Clock& data_clock, const StoreRegistry& registry)
+      : config_(config), data_clock_(data_clock), registry_(registry) {}
+
+  Result<std::unique_ptr<DataPlane>> open_metadata_plane() {
+    // Only to refuse what could not be opened either if bytes were moved.
+    TIERCEL_TRY(open_store());
+    MetadataDataPlaneOptions options;
+    options.rank_count = rank_count();
+    options.with_store = config_.cache.with_store;
+    return make_metadata_data_plane(options);
+  }
+
+  Result<std::unique_ptr<DataPlane>> open_plane(const SlotGeometry& geometry,
+                                                std::vector<RankMemory>& ranks) {
+    if (config_.device_memory.size() != rank_count()) {
+      return Error(Code::kInvalid, "device_memory has " +
+                                       std::to_string(config_.device_memory.size()) +
+                                       " ranks; allowed: exactly " + std::to_string(rank_count()));
+    }
+    TIERCEL_TRY(check_memory(geometry, available_memory()));
+    TIERCEL_TRY_ASSIGN(const Namespace name_space, make_namespace(config_.cache.spec));
+    std::vector<std::unique_ptr<RankWorker>> workers;
+    for (uint32_t rank = 0; rank < rank_count(); ++rank) {
+      RankMemory& memory = ranks.emplace_back();
+      TIERCEL_TRY_ASSIGN(memory.copier, make_copier(config_, rank));
+      ArenaOptions arena;
+      arena.huge_pages = config_.huge_pages;
+      arena.prefault = config_.prefault;
+      TIERCEL_TRY_ASSIGN(memory.arena, Arena::create(geometry.tier_bytes(rank), arena));
+      TIERCEL_TRY_ASSIGN(std::unique_ptr<Store> store, open_store());
+      RankWorkerOptions worker;
+      worker.rank = rank;
+      worker.slice = Slice{static_cast<uint16_t>(rank), static_cast<uint16_t>(rank_count())};
+      worker.name_space = name_space;
+      worker.writer_epoch = config_.writer_epoch;
+      worker.verify = config_.verify;
+      TIERCEL_TRY_ASSIGN(workers.emplace_back(),
+                         RankWorker::create(worker, geometry,
+                                            memory.arena->memory().first(geometry.tier_bytes(rank)),
+                                            memory.copier.get(), std::move(store), data_clock_));
+    }
+    return make_in_process_data_plane(std::move(workers), data_clock_);
+  }
+
+ private:
+  uint32_t rank_count() const {
+    return static_cast<uint32_t>(config_.cache.payload_bytes.front().size());
+  }
+
+  // Null if there is none.
+  Result<std::unique_ptr<Store>> open_store() {
+    if (config_.store_url.empty()) return std::unique_ptr<Store>();
+    return registry_.open(config_.store_url, StoreContext{data_clock_});
+  }
+
+  const LocalCacheConfig& config_;
+  const Clock& data_clock_;
+  const StoreRegistry& registry_;
+};
+
+}  // namespace
+
+std::shared_ptr<StoreRegistry> make_store_registry() {
+  auto registry = std::make_shared<StoreRegistry>();
+  register_all_stores(*registry);
+  return registry;
+}
+
+Result<std::unique_ptr<LocalCache>> LocalCache::open(const LocalCacheConfig& given,
+                                                     const Clock& clock,
+                                                     std::shared_ptr<StoreRegistry> registry) {
+  LocalCacheConfig config = given;
+  config.cache.with_store = !config.store_url.empty();
+  TIERCEL_TRY(config.cache.validate());
+  if (registry == nullptr) registry = make_store_registry();
+  const Clock& data_clock = config.data_clock == nullptr ? clock : *config.data_clock;
+  TIERCEL_TRY_ASSIGN(const SlotGeometry geometry, host_geometry(config.cache));
+
+  Opener opener(config, data_clock, *registry);
+  std::vector<RankMemory> ranks;
+  TIERCEL_TRY_ASSIGN(std::unique_ptr<DataPlane> plane, config.metadata_only
+                                                           ? opener.open_metadata_plane()
+                                                           : opener.open_plane(geometry, ranks));
+  TIERCEL_TRY_ASSIGN(std::unique_ptr<Cache> cache, Cache::create(config.cache, *plane, clock));
+  return std::unique_ptr<LocalCache>(
+      std::make_unique<LocalCacheObject>(std::move(registry), std::move(ranks), std::move(plane),
+                                         std::move(cache), clock, data_clock));
+}
+
+}  // namespace tiercel

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tiercel/why.h"
+
+namespace tiercel {
+
+std::string_view to_string(WhyReason reason) {
+  switch (reason) {
+    case WhyReason::kNotCached:
+      return "not_cached";
+    case WhyReason::kStoreAbsent:
+      return "store_absent";
+    case WhyReason::kStoreNotAsked:
+      return "store_not_asked";
+    case WhyReason::kStoreFailed:
+      return "store_failed";
+    case WhyReason::kInFlight:
+      return "in_flight";
+    case WhyReason::kGroupMissing:
+      return "group_missing";
+    case WhyReason::kNoDeviceBlock:
+      return "no_device_block";
+    case WhyReason::kLoadFailed:
+      return "load_failed";
+    case WhyReason::kNoHostSpace:
+      return "no_host_space";
+    case WhyReason::kBehindGap:
+      return "behind_gap";
+    case WhyReason::kCleared:
+      return "cleared";
+    case WhyReason::kClosed:
+      return "closed";
+    case WhyReason::kSaveNoSpace:
+      return "save_no_space";
+    case WhyReason::kSaveFailed:
+      return "save_failed";
+    case WhyReason::kSaveDropped:
+      return "save_dropped";
+    case WhyReason::kSaveParentGone:
+      return "save_parent_gone";
+    case WhyReason::kSaveFiltered:
+      return "save_filtered";
+    case WhyReason::kPutFailed:
+      return "put_failed";
+    case WhyReason::kPutDropped:
+      return "put_dropped";
+  }
+  return "unknown";
+}
+
+void WhyRecord::add(WhySpan span) {
+  if (span.count == 0) return;
+  if (span_count > 0) {
+    WhySpan& last = spans_storage[span_count - 1];
+    if (last.reason == span.reason && last.code == span.code &&
+        last.first + last.count == span.first) {
+      last.count += span.count;
+      return;
+    }
+  }
+  if (span_count == kSpanCountMax) {
+    truncated = true;
+    return;
+  }
+  spans_storage[span_count++] = span;
+}
+
+std::string WhyRecord::to_string() const {
+  std::string text = "request " + std::to_string(request.value()) + ": " +
+                     std::to_string(served_blocks) + " blocks served\n";
+  for (const WhySpan& span : spans()) {
+    text += "  blocks " + std::to_string(span.first) + " to " +
+            std::to_string(span.first + span.count - 1) + ": " +
+            std::string(tiercel::to_string(span.reason));
+    if (span.code != Code::kOk) text += " (" + std::string(tiercel::to_string(span.code)) + ")";
+    text += "\n";
+  }
+  if (truncated) text += "  … further reasons were not kept\n";
+  return text;
+}
+
+}  // namespace tiercel

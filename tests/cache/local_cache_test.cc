@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tiercel/local_cache.h"
+
+#include <array>
+
+#include <gtest/gtest.h>
+
+#include "base/manual_clock.h"
+
+namespace tiercel {
+namespace {
+
+constexpr uint32_t kBlockTokens = 16;
+constexpr size_t kBlockBytes = 5000;
+constexpr uint32_t kDeviceBlocks = 16;
+
+class LocalCacheTest : public testing::Test {
+ protected:
+  LocalCacheConfig config(uint32_t ranks = 1) {
+    LocalCacheConfig config;
+    config.cache.spec.model_id = "model";
+    config.cache.spec.weights_revision = "1";
+    config.cache.spec.kv_dtype = "u8";
+    config.cache.spec.kv_scale_scheme = "none";
+    config.cache.spec.block_tokens = kBlockTokens;
+    config.cache.spec.groups = {GroupSpec{}};
+    config.cache.payload_bytes = {std::vector<uint64_t>(ranks, kBlockBytes)};
+    config.cache.host_blocks = 64;
+    memory_.assign(ranks, std::vector<std::byte>(kDeviceBlocks * kBlockBytes));
+    for (auto& rank : memory_) config.device_memory.push_back({std::span(rank)});
+    return config;
+  }
+
+  std::vector<BlockKey> keys(const LocalCacheConfig& config, uint32_t count) {
+    Sequence sequence(make_root(*make_namespace(config.cache.spec), Scope{}), kBlockTokens);
+    sequence.append(std::vector<TokenId>(count * kBlockTokens, 7));
+    return {sequence.keys().begin(), sequence.keys().end()};
+  }
+
+  std::span<std::byte> block(uint32_t rank, uint32_t index) {
+    return std::span(memory_[rank]).subspan(index * kBlockBytes, kBlockBytes);
+  }
+
+  // The content of a block that only this rank and block have.
+  void fill(uint32_t rank, uint32_t index, uint32_t content) {
+    for (size_t i = 0; i < kBlockBytes; ++i) {
+      block(rank, index)[i] = static_cast<std::byte>(content * 31 + rank * 7 + i * 13);
+    }
+  }
+
+  std::vector<DeviceBlockId> device_blocks(uint32_t first, uint32_t count) {
+    std::vector<DeviceBlockId> blocks;
+    for (uint32_t i = 0; i < count; ++i) blocks.emplace_back(first + i);
+    return blocks;
+  }
+
+  // Polls until nothing is in flight; the last load's blocks.
+  uint32_t settle(LocalCache& local) {
+    std::array<CacheEvent, 8> events;
+    uint32_t loaded = 0;
+    for (int round = 0; round < 100000; ++round) {
+      const size_t count = local.cache().poll(events);
+      for (size_t i = 0; i < count; ++i) {
+        if (events[i].kind == EventKind::kLoadDone) loaded = events[i].blocks;
+      }
+      if (count == 0 && local.cache().idle()) return loaded;
+      local.wait(std::chrono::milliseconds(1));
+    }
+    ADD_FAILURE() << "not idle";
+    return loaded;
+  }
+
+  // Request 1 stores device blocks 0 to 3, request 2 loads them into 8 to 11.
+  uint32_t save_and_load(LocalCache& local, const std::vector<BlockKey>& keys) {
+    Cache& cache = local.cache();
+    EXPECT_TRUE(cache.save(RequestId(1), keys, 0, device_blocks(0, 4)).has_value());
+    EXPECT_TRUE(cache.commit(RequestId(1), 4 * kBlockTokens).has_value());
+    settle(local);
+    EXPECT_TRUE(cache.finish(RequestId(1)).has_value());
+    EXPECT_EQ(cache.match(keys, 0).ready_blocks, 4u);
+    const auto started = cache.load(RequestId(2), keys, 0, device_blocks(8, 4), kNoDeadline);
+    EXPECT_TRUE(started.has_value());
+    const uint32_t loaded = settle(local);
+    EXPECT_TRUE(cache.finish(RequestId(2)).has_value());
+    return loaded;
+  }
+
+  std::vector<std::vector<std::byte>> memory_;
+  const SystemClock clock_;
+};
+
+TEST_F(LocalCacheTest, WhatOneRequestSavedTheNextLoadsOnEveryRank) {
+  const LocalCacheConfig config = this->config(2);
+  auto local = LocalCache::open(config, clock_);
+  ASSERT_TRUE(local.has_value()) << local.error().message();
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    for (uint32_t i = 0; i < 4; ++i) fill(rank, i, i);
+  }
+  EXPECT_EQ(save_and_load(**local, keys(config, 4)), 4u);
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    for (uint32_t i = 0; i < 4; ++i) {
+      EXPECT_TRUE(
+          std::equal(block(rank, i).begin(), block(rank, i).end(), block(rank, 8 + i).begin()))
+          << rank << " " << i;
+    }
+  }
+  EXPECT_TRUE((*local)->close(std::chrono::seconds(5)).has_value());
+  EXPECT_TRUE((*local)->cache().closed());
+}
+
+TEST_F(LocalCacheTest, CachesOfOneRegistryShareAStore) {
+  const auto registry = make_store_registry();
+  LocalCacheConfig config = this->config();
+  config.store_url = "memory:shared";
+  const auto request_keys = keys(config, 4);
+  // Stays open: a pool lives as long as somebody uses it.
+  auto first = LocalCache::open(config, clock_, registry);
+  ASSERT_TRUE(first.has_value()) << first.error().message();
+  for (uint32_t i = 0; i < 4; ++i) fill(0, i, i);
+  save_and_load(**first, request_keys);
+  auto second = LocalCache::open(config, clock_, registry);
+  ASSERT_TRUE(second.has_value()) << second.error().message();
+  Cache& cache = (*second)->cache();
+  EXPECT_EQ(cache.match(request_keys, 0).ready_blocks, 0u);
+  const auto started = cache.prefetch(RequestId(5), request_keys, 0, kNoDeadline);
+  ASSERT_TRUE(started.has_value());
+  EXPECT_TRUE(*started);
+  settle(**second);
+  EXPECT_EQ(cache.match(request_keys, 0).ready_blocks, 4u);
+  auto stranger = LocalCache::open(config, clock_);
+  ASSERT_TRUE(stranger.has_value());
+  ASSERT_TRUE((*stranger)->cache().prefetch(RequestId(5), request_keys, 0, kNoDeadline));
+  settle(**stranger);
+  EXPECT_EQ((*stranger)->cache().match(request_keys, 0).ready_blocks, 0u);
+}
+
+TEST_F(LocalCacheTest, MetadataOnlyNeedsNoDeviceMemory) {
+  LocalCacheConfig config = this->config(2);
+  config.device_memory.clear();
+  config.metadata_only = true;
+  config.cache.host_blocks = 1u << 20;  // would be gigabytes
+  auto local = LocalCache::open(config, clock_);
+  ASSERT_TRUE(local.has_value()) << local.error().message();
+  EXPECT_EQ(save_and_load(**local, keys(config, 4)), 4u);
+}
+
+TEST_F(LocalCacheTest, AStandingClockOfTheCacheNeedsAnotherForTheData) {
+  ManualClock standing;
+  LocalCacheConfig config = this->config();
+  config.data_clock = &clock_;
+  config.cache.save_deadline = std::chrono::hours(24 * 365 * 100);
+  auto local = LocalCache::open(config, standing);
+  ASSERT_TRUE(local.has_value()) << local.error().message();
+  EXPECT_EQ(save_and_load(**local, keys(config, 4)), 4u);
+  EXPECT_TRUE((*local)->close(std::chrono::seconds(5)).has_value());
+}
+
+TEST_F(LocalCacheTest, AHostTierLargerThanMemoryIsRefusedWithBothNumbers) {
+  LocalCacheConfig config = this->config(2);
+  config.cache.payload_bytes = {{uint64_t{1} << 30, uint64_t{1} << 30}};
+  config.cache.host_blocks = 1u << 20;
+  const auto refused = LocalCache::open(config, clock_);
+  ASSERT_FALSE(refused.has_value());
+  // Device memory does not agree with these sizes either, but memory is looked at first.
+  EXPECT_EQ(refused.code(), Code::kNoSpace) << refused.error().message();
+  EXPECT_NE(refused.error().message().find("host_blocks of 2 ranks together take 2"),
+            std::string::npos)
+      << refused.error().message();
+  EXPECT_NE(refused.error().message().find("allowed: up to "), std::string::npos);
+}
+
+TEST_F(LocalCacheTest, WhatDoesNotAgreeIsRefused) {
+  LocalCacheConfig one_rank = this->config(1);
+  one_rank.cache.payload_bytes = {{kBlockBytes, kBlockBytes}};
+  EXPECT_EQ(LocalCache::open(one_rank, clock_).code(), Code::kInvalid);
+  LocalCacheConfig no_group = this->config(1);
+  no_group.device_memory[0].clear();
+  EXPECT_EQ(LocalCache::open(no_group, clock_).code(), Code::kInvalid);
+  LocalCacheConfig odd = this->config(1);
+  odd.device_memory[0][0] = odd.device_memory[0][0].first(kBlockBytes + 1);
+  EXPECT_EQ(LocalCache::open(odd, clock_).code(), Code::kInvalid);
+  for (const bool metadata_only : {false, true}) {
+    LocalCacheConfig unknown = this->config(1);
+    unknown.metadata_only = metadata_only;
+    unknown.store_url = "memry:";
+    const auto refused = LocalCache::open(unknown, clock_);
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_NE(refused.error().message().find("memory"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace tiercel
