@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# ./test.sh [PRESET] [ctest arguments…]: installs what is missing, builds PRESET (dev) and runs its
+# tests. Examples: ./test.sh    ./test.sh asan    ./test.sh -R 'key/'    ./test.sh tsan -L unit
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+cd "$root"
+
+preset=dev
+if [ $# -gt 0 ] && [ "${1#-}" = "$1" ]; then
+  preset=$1
+  shift
+fi
+
+scripts/install-deps
+# The release preset leaves the tests out; here they are the point.
+scripts/build "$preset" -DTIERCEL_TESTS=ON
+
+# g++ 12's sanitizers refuse some address layouts of newer kernels; a fixed one always works.
+fixed_layout=()
+case $preset in
+  asan | tsan)
+    if setarch "$(uname -m)" -R true 2>/dev/null; then
+      fixed_layout=(setarch "$(uname -m)" -R)
+    fi
+    ;;
+esac
+exec ${fixed_layout[@]+"${fixed_layout[@]}"} ctest --preset "$preset" "$@"
