@@ -27,7 +27,8 @@ struct LocalCacheConfig {
   // device_memory[rank][group]: the engine's blocks, block i at i × payload_bytes[group][rank]. The
   // engine owns it; it must outlive the LocalCache.
   std::vector<std::vector<std::span<std::byte>>> device_memory;
-  // Such as "memory:" (docs/stores.md); empty: no store. Overrides cache.with_store.
+  // Such as "memory:" (docs/stores.md); empty: no store. Overrides cache.with_store. Opened behind
+  // the wrapper guard+ (deadlines and breaker) even if the URL does not name it.
   std::string store_url;
   bool verify = true;          // check every block's frame and checksum on arrival
   bool huge_pages = true;      // for the host arenas

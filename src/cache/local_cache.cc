@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <ctime>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include <poll.h>
@@ -123,6 +125,17 @@ Result<std::unique_ptr<ContiguousCopier>> make_copier(const LocalCacheConfig& co
   return std::make_unique<ContiguousCopier>(std::move(copier));
 }
 
+// No store may cost more than its deadline once (docs/stores.md, `guard+`). What is no URL at all
+// is left for the registry to refuse.
+std::string guarded_url(const std::string& url) {
+  const size_t colon = url.find(':');
+  if (colon == std::string::npos) return url;
+  constexpr std::string_view kGuard = "guard+";
+  const std::string head = "+" + url.substr(0, colon);
+  return head.find("+" + std::string(kGuard)) != std::string::npos ? url
+                                                                   : std::string(kGuard) + url;
+}
+
 // Opens the parts of one LocalCache from the ground up.
 class Opener {
  public:
@@ -178,7 +191,7 @@ class Opener {
   // Null if there is none.
   Result<std::unique_ptr<Store>> open_store() {
     if (config_.store_url.empty()) return std::unique_ptr<Store>();
-    return registry_.open(config_.store_url, StoreContext{data_clock_});
+    return registry_.open(guarded_url(config_.store_url), StoreContext{data_clock_});
   }
 
   const LocalCacheConfig& config_;

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// `tiercel bench`: what the parts cost, each beside the plain limit that it is held against (bare
+// SHA-256, memcpy, a hash map), measured in the same run and in turns.
+//
+// A subject is one file with one function; bench_subjects() lists them. Nothing here judges:
+// figures carry what they should reach as a condition, and docs/performance.md says what was
+// reached.
+//
+// Threads: the caller's, but for the `host` subject, which starts as many as it measures.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tiercel/clock.h"
+#include "tiercel/status.h"
+
+#include "base/memory_limit.h"
+#include "cli/bench_options.h"
+
+namespace tiercel {
+
+// One measured quantity. The same fields stand in the JSON.
+struct BenchFigure {
+  std::string name;  // subject, then what is measured: "index.find_all.1000000"
+  double value = 0;  // median over the runs
+  std::string unit;
+  std::optional<double> limit;  // median of the plain limit, in the same unit
+  std::optional<double> ratio;  // median of value / limit over the pairs of runs
+  std::vector<std::pair<std::string, std::string>> conditions;  // spread, sizes, what to reach
+};
+
+struct BenchContext {
+  const Clock& clock;
+  MemoryLimit memory;
+  const std::atomic<bool>* stop = nullptr;       // asks for an early end
+  std::function<void(const std::string&)> note;  // says what is left out, and why; may be empty
+
+  bool stopped() const { return stop != nullptr && stop->load(); }
+};
+
+using BenchFigures = std::vector<BenchFigure>;
+using BenchFunction = Result<BenchFigures> (*)(const BenchOptions& options,
+                                               const BenchContext& context);
+
+// kNoSpace if the sizes do not fit into memory. Figures that a stop cut short are left out.
+Result<BenchFigures> bench_key(const BenchOptions& options, const BenchContext& context);
+Result<BenchFigures> bench_checksum(const BenchOptions& options, const BenchContext& context);
+Result<BenchFigures> bench_index(const BenchOptions& options, const BenchContext& context);
+Result<BenchFigures> bench_host(const BenchOptions& options, const BenchContext& context);
+Result<BenchFigures> bench_cache(const BenchOptions& options, const BenchContext& context);
+
+struct BenchSubject {
+  std::string_view name;
+  BenchFunction run;
+};
+std::span<const BenchSubject> bench_subjects();
+
+// For people, one line a figure, and its conditions below it.
+std::string bench_text(const BenchFigures& figures);
+// A list of {name, value, unit, limit, ratio, conditions}; limit and ratio are null where there is
+// none.
+std::string bench_json(const BenchFigures& figures);
+
+}  // namespace tiercel

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/bench_options.h"
+
+#include <algorithm>
+
+#include "cli/bench.h"
+
+namespace tiercel {
+namespace {
+
+constexpr uint32_t kLargeIndexBlocks = 10'000'000;
+constexpr uint32_t kLargeCacheBlocks = 1'000'000;
+
+Option make(std::string name, OptionType type, std::string help, std::string default_value) {
+  Option option;
+  option.name = std::move(name);
+  option.type = type;
+  option.help = std::move(help);
+  option.default_value = std::move(default_value);
+  return option;
+}
+
+Option number(std::string name, std::string help, std::string default_value, double minimum,
+              double maximum, OptionType type = OptionType::kInteger) {
+  Option option = make(std::move(name), type, std::move(help), std::move(default_value));
+  option.minimum = minimum;
+  option.maximum = maximum;
+  return option;
+}
+
+std::string known_subjects() {
+  std::string names;
+  for (const BenchSubject& subject : bench_subjects()) {
+    if (!names.empty()) names += ",";
+    names += subject.name;
+  }
+  return names;
+}
+
+Result<std::vector<std::string>> read_subjects(const std::string& text) {
+  std::vector<std::string> subjects;
+  std::vector<std::string_view> known;
+  for (const BenchSubject& subject : bench_subjects()) known.push_back(subject.name);
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    std::string name = text.substr(begin, end - begin);
+    begin = end + 1;
+    if (std::find(known.begin(), known.end(), name) == known.end()) {
+      const std::string_view nearest = nearest_name(name, known);
+      return Error(
+          Code::kInvalid,
+          "subjects has " + quoted_text(name) + "; allowed: " + known_subjects() +
+              (nearest.empty() ? std::string() : "; did you mean '" + std::string(nearest) + "'?"));
+    }
+    subjects.push_back(std::move(name));
+  }
+  return subjects;
+}
+
+uint32_t get_count(const OptionValues& values, std::string_view name) {
+  return static_cast<uint32_t>(values.get_integer(name));
+}
+
+}  // namespace
+
+OptionTable bench_option_table() {
+  OptionTable table;
+  table.add(make("subjects", OptionType::kString,
+                 "What to measure, separated by commas; also as plain words", known_subjects()));
+  table.add(
+      number("runs", "Runs of each measurement, each beside one of its limit", "9", 1, 10000));
+  table.add(number("tokens", "Tokens of one request (key, cache)", "50000", 1, 10e6));
+  table.add(number("block_tokens", "Tokens of a block", "16", 1, 65536));
+  table.add(number("index_blocks", "Blocks of the larger index (index)", "1000000", 1, 100e6));
+  table.add(number("checksum_bytes", "Largest piece to checksum (checksum)", "16MiB", 1, 1u << 30,
+                   OptionType::kBytes));
+  table.add(number("host_bytes",
+                   "Payload of the host tier; as much again stands for the device (host)", "1GiB",
+                   4096, 1e12, OptionType::kBytes));
+  table.add(number("host_block_bytes", "Payload of a block; four times that is measured too (host)",
+                   "1MiB", 1, 1u << 28, OptionType::kBytes));
+  table.add(number("cache_blocks", "Blocks of the host tier (cache)", "100000", 4, 100e6));
+  table.add(make("large", OptionType::kBool,
+                 "Also an index of 10 million blocks, and at least 1 million cache_blocks",
+                 "false"));
+  table.add(make("json", OptionType::kString,
+                 "Write the figures to this file as JSON; - is standard output", ""));
+  table.add(make("config", OptionType::kString, "TOML file with options", ""));
+  return table;
+}
+
+Result<BenchOptions> read_bench_options(const OptionValues& values) {
+  BenchOptions options;
+  TIERCEL_TRY_ASSIGN(options.subjects, read_subjects(values.get_string("subjects")));
+  options.runs = get_count(values, "runs");
+  options.tokens = get_count(values, "tokens");
+  options.block_tokens = get_count(values, "block_tokens");
+  options.index_blocks = get_count(values, "index_blocks");
+  options.checksum_bytes = static_cast<uint64_t>(values.get_integer("checksum_bytes"));
+  options.host_bytes = static_cast<uint64_t>(values.get_integer("host_bytes"));
+  options.host_block_bytes = static_cast<uint64_t>(values.get_integer("host_block_bytes"));
+  options.cache_blocks = get_count(values, "cache_blocks");
+  options.large = values.get_bool("large");
+  if (values.is_set("json")) options.json = values.get_string("json");
+  if (options.large) {
+    options.index_blocks = std::max(options.index_blocks, kLargeIndexBlocks);
+    options.cache_blocks = std::max(options.cache_blocks, kLargeCacheBlocks);
+  }
+  if (options.tokens < options.block_tokens) {
+    return Error(Code::kInvalid, "tokens is " + std::to_string(options.tokens) +
+                                     "; allowed: at least block_tokens, " +
+                                     std::to_string(options.block_tokens));
+  }
+  if (options.cache_blocks < 2 * options.request_blocks()) {
+    return Error(Code::kInvalid, "cache_blocks is " + std::to_string(options.cache_blocks) +
+                                     "; allowed: at least twice the " +
+                                     std::to_string(options.request_blocks()) +
+                                     " blocks of a request");
+  }
+  return options;
+}
+
+}  // namespace tiercel

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <optional>
+
+#include "cli/commands.h"
+#include "cli/progress_bar.h"
+#include "cli/replay.h"
+#include "cli/replay_options.h"
+#include "cli/trace_reader.h"
+
+namespace tiercel {
+namespace {
+
+constexpr std::string_view kStandardOutput = "-";
+
+int refuse(const CommandContext& context, const Error& error) {
+  context.error << "tiercel replay: " << error.message() << "\n";
+  return kExitRefused;
+}
+
+Result<Trace> read_trace_of(const ReplayOptions& options) {
+  TraceReaderOptions reader;
+  reader.skip_bad_lines = options.skip_bad_lines;
+  reader.request_count_max = options.limit;
+  return read_trace(options.trace, reader);
+}
+
+// Opened before the replay, so that a wrong path does not cost the run.
+Status open_json(const std::string& path, std::ofstream& file) {
+  if (path.empty() || path == kStandardOutput) return {};
+  file.open(path, std::ios::out | std::ios::trunc);
+  if (file) return {};
+  return Error(Code::kInvalid,
+               "json is '" + path + "', which cannot be written: " + std::strerror(errno));
+}
+
+Result<ReplayReport> run(const Trace& trace, const ReplayOptions& options,
+                         const CommandContext& context) {
+  std::optional<ProgressBar> bar;
+  ReplayContext replay_context{context.clock, context.memory, context.stop, {}};
+  if (context.error_is_terminal) {
+    bar.emplace(context.error, context.clock);
+    replay_context.progress = [&bar](uint64_t done, uint64_t all) { bar->show(done, all); };
+  }
+  return replay(trace, options, replay_context);
+}
+
+int exit_status(const ReplayReport& report) {
+  if (report.mismatches > 0 || !report.failure.empty()) return kExitFailed;
+  return report.complete ? kExitOk : kExitInterrupted;
+}
+
+}  // namespace
+
+int run_replay_command(const CommandLineOptions& command_line, const CommandContext& context) {
+  const auto values = read_option_sources(replay_option_table(), command_line, context.environment);
+  if (!values) return refuse(context, values.error());
+  const auto options = read_replay_options(*values);
+  if (!options) return refuse(context, options.error());
+  const auto trace = read_trace_of(*options);
+  if (!trace) return refuse(context, trace.error());
+  std::ofstream json_file;
+  const Status opened = open_json(options->json, json_file);
+  if (!opened) return refuse(context, opened.error());
+
+  const auto report = run(*trace, *options, context);
+  if (!report) return refuse(context, report.error());
+  if (options->json == kStandardOutput) {
+    context.out << to_json(*report);
+  } else {
+    context.out << to_text(*report);
+  }
+  int status = exit_status(*report);
+  if (json_file.is_open()) {
+    json_file << to_json(*report);
+    json_file.close();
+    if (!json_file) {
+      context.error << "tiercel replay: json: '" << options->json << "' could not be written\n";
+      status = kExitFailed;
+    }
+  }
+  context.out.flush();
+  if (!context.out) {
+    context.error << "tiercel replay: standard output could not be written\n";
+    status = kExitFailed;
+  }
+  if (!report->failure.empty()) context.error << "tiercel replay: " << report->failure << "\n";
+  if (report->mismatches > 0) {
+    context.error << "tiercel replay: " << report->mismatches
+                  << " blocks were not what they must be; first: " << report->first_mismatch
+                  << "\n";
+  }
+  return status;
+}
+
+}  // namespace tiercel

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The subcommands of the tool, without the command line around them.
+#pragma once
+
+#include <atomic>
+#include <ostream>
+
+#include "tiercel/clock.h"
+
+#include "base/memory_limit.h"
+#include "cli/option_sources.h"
+
+namespace tiercel {
+
+// Exit statuses of the tool.
+inline constexpr int kExitOk = 0;
+inline constexpr int kExitFailed = 1;   // a mismatch, or the run could not go on
+inline constexpr int kExitRefused = 2;  // options or trace; nothing was started
+inline constexpr int kExitInterrupted =
+    130;  // the user stopped it; figures up to there were printed
+
+// The world as a command sees it.
+struct CommandContext {
+  std::ostream& out;
+  std::ostream& error;
+  bool error_is_terminal = false;
+  const Clock& clock;
+  const char* const* environment = nullptr;
+  MemoryLimit memory = available_memory();
+  const std::atomic<bool>* stop = nullptr;
+};
+
+// docs/replay.md
+int run_replay_command(const CommandLineOptions& command_line, const CommandContext& context);
+
+// docs/performance.md
+int run_bench_command(const CommandLineOptions& command_line, const CommandContext& context);
+
+// Every store and wrapper of this build with its options, as text.
+int run_stores_command(const CommandContext& context);
+
+int run_version_command(const CommandContext& context);
+
+}  // namespace tiercel

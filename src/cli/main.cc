@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The command line of the tool. What it may say comes from the option tables; what it does is in
+// the commands.
+
+#include <atomic>
+#include <csignal>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <unistd.h>
+
+#include "cli/bench_options.h"
+#include "cli/commands.h"
+#include "cli/replay_options.h"
+
+namespace tiercel {
+namespace {
+
+std::atomic<bool> g_stop{false};
+static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler sets it");
+
+void stop(int) { g_stop.store(true); }
+
+// The first Ctrl-C asks to stop, a second one ends the program at once.
+void install_stop_handler() {
+  struct sigaction action {};
+  action.sa_handler = stop;
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
+// An option of the table as CLI11 knows it.
+struct BoundOption {
+  std::string name;
+  std::string text;
+  CLI::Option* parsed = nullptr;
+};
+
+std::string described(const Option& option) {
+  std::string text = option.help;
+  if (option.type != OptionType::kBool && option.type != OptionType::kString) {
+    text += "; " + OptionTable::allowed_text(option);
+  }
+  if (!option.default_value.empty()) text += " [" + option.default_value + "]";
+  return text;
+}
+
+// Makes a flag for each option. Values stay text: the table reads them, with the same words as in
+// files.
+std::vector<std::unique_ptr<BoundOption>> bind(CLI::App& command, const OptionTable& table) {
+  std::vector<std::unique_ptr<BoundOption>> bound;
+  for (const Option& option : table.options()) {
+    auto& target = *bound.emplace_back(std::make_unique<BoundOption>());
+    target.name = option.name;
+    const std::string flag = option_flag(option.name);
+    if (option.type == OptionType::kBool) {
+      const std::string negative = "!--no-" + flag.substr(2);
+      target.parsed = command.add_flag(flag + "," + negative, target.text, described(option));
+    } else {
+      target.parsed = command.add_option(flag, target.text, described(option))->type_name("VALUE");
+    }
+    target.parsed->take_last();
+  }
+  return bound;
+}
+
+CommandLineOptions given(const std::vector<std::unique_ptr<BoundOption>>& bound) {
+  CommandLineOptions options;
+  for (const auto& option : bound) {
+    if (option->parsed->count() > 0) options.emplace_back(option->name, option->text);
+  }
+  return options;
+}
+
+// Says what is wrong with the first word that nobody knows.
+int refuse_unknown(const std::string& word, const CLI::App& command,
+                   const std::vector<std::string>& known) {
+  const std::string head = word.substr(0, word.find('='));
+  const std::vector<std::string_view> names(known.begin(), known.end());
+  const std::string_view nearest = nearest_name(head, names);
+  std::cerr << "tiercel: unknown argument '" << head << "'";
+  if (!nearest.empty()) std::cerr << "; did you mean '" << nearest << "'?";
+  std::cerr << " (see tiercel " << (command.get_parent() ? command.get_name() + " " : "")
+            << "--help)\n";
+  return kExitRefused;
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Tiercel: the KV-cache tier of an LLM serving engine", "tiercel");
+  app.allow_extras();
+  CLI::App& replay = *app.add_subcommand(
+      "replay", "Replay a trace of requests through the tiers and check every byte");
+  CLI::App& bench = *app.add_subcommand(
+      "bench", "Measure the parts beside their plain limits: key, checksum, index, host, cache");
+  CLI::App& stores = *app.add_subcommand("stores", "List the stores of this build");
+  CLI::App& version = *app.add_subcommand("version", "Print the version");
+  replay.footer(
+      "Options may also stand in a TOML file (--config) and in the environment "
+      "(TIERCEL_HOST_BLOCKS); "
+      "the command line wins over the environment, the environment over the file. See "
+      "docs/replay.md.");
+  const OptionTable table = replay_option_table();
+  const auto bound = bind(replay, table);
+  const OptionTable bench_table = bench_option_table();
+  const auto bench_bound = bind(bench, bench_table);
+  std::vector<std::string> bench_subjects;
+  bench.add_option("subject", bench_subjects, "Subjects to measure; none is all of them");
+  for (CLI::App* command : {&replay, &bench, &stores, &version}) command->allow_extras();
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp& help) {
+    app.exit(help, std::cout, std::cerr);
+    return kExitOk;
+  } catch (const CLI::ParseError& error) {
+    std::cerr << "tiercel: " << error.what() << "\n";
+    return kExitRefused;
+  }
+  const SystemClock clock;
+  const CommandContext context{std::cout, std::cerr, ::isatty(STDERR_FILENO) != 0,
+                               clock,     environ,   available_memory(),
+                               &g_stop};
+  const auto chosen = app.get_subcommands();
+  if (chosen.empty()) {
+    const auto extra = app.remaining();
+    if (!extra.empty())
+      return refuse_unknown(extra.front(), app, {"replay", "bench", "stores", "version"});
+    std::cout << app.help();
+    return kExitOk;
+  }
+  CLI::App& command = *chosen.front();
+  const auto extra = app.remaining(true);
+  if (!extra.empty()) {
+    std::vector<std::string> known{"--help"};
+    if (&command == &replay) {
+      for (const Option& option : table.options()) known.push_back(option_flag(option.name));
+    }
+    if (&command == &bench) {
+      for (const Option& option : bench_table.options()) known.push_back(option_flag(option.name));
+    }
+    return refuse_unknown(extra.front(), command, known);
+  }
+  if (&command == &version) return run_version_command(context);
+  if (&command == &stores) return run_stores_command(context);
+  install_stop_handler();
+  if (&command == &bench) {
+    CommandLineOptions options = given(bench_bound);
+    if (!bench_subjects.empty()) {
+      options.emplace_back("subjects", CLI::detail::join(bench_subjects, ","));
+    }
+    return run_bench_command(options, context);
+  }
+  return run_replay_command(given(bound), context);
+}
+
+}  // namespace
+}  // namespace tiercel
+
+int main(int argc, char** argv) { return tiercel::run(argc, argv); }

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/replay_options.h"
+
+#include <algorithm>
+
+#include "tiercel/cache.h"
+
+#include "cli/oracle.h"
+#include "index/eviction_policy.h"
+#include "tier/slot_geometry.h"
+
+namespace tiercel {
+namespace {
+
+constexpr double kBlocksMax = 1u << 28;
+// Index node, table and lists of one block, rounded up.
+constexpr uint64_t kIndexBytesPerBlock = 128;
+
+Option option(std::string name, OptionType type, std::string help, std::string default_value) {
+  Option result;
+  result.name = std::move(name);
+  result.type = type;
+  result.help = std::move(help);
+  result.default_value = std::move(default_value);
+  return result;
+}
+
+Option number(std::string name, std::string help, std::string default_value, double minimum,
+              double maximum, OptionType type = OptionType::kInteger) {
+  Option result = option(std::move(name), type, std::move(help), std::move(default_value));
+  result.minimum = minimum;
+  result.maximum = maximum;
+  return result;
+}
+
+Option flag(std::string name, std::string help, bool default_value) {
+  return option(std::move(name), OptionType::kBool, std::move(help),
+                default_value ? "true" : "false");
+}
+
+Option text(std::string name, std::string help) {
+  return option(std::move(name), OptionType::kString, std::move(help), "");
+}
+
+Option policy_option() {
+  Option result = option("policy", OptionType::kChoice, "Eviction policy of the tiers", "lru");
+  for (std::string_view name : eviction_policy_names()) result.choices.emplace_back(name);
+  return result;
+}
+
+uint32_t get_count(const OptionValues& values, std::string_view name) {
+  return static_cast<uint32_t>(values.get_integer(name));
+}
+
+std::string get_text(const OptionValues& values, std::string_view name) {
+  return values.is_set(name) ? values.get_string(name) : std::string();
+}
+
+uint64_t saturating_product(uint64_t a, uint64_t b) {
+  uint64_t product = 0;
+  return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
+}
+
+}  // namespace
+
+OptionTable replay_option_table() {
+  OptionTable table;
+  table.add(text("trace", "JSONL file with one request a line (required)"));
+  table.add(number("host_blocks", "Capacity of the host tier, in blocks", "10000",
+                   Cache::host_blocks_min(), kBlocksMax));
+  table.add(number("device_blocks",
+                   "Capacity of a device tier that Tiercel owns, in blocks; 0 is none", "0", 0,
+                   kBlocksMax));
+  table.add(number("block_bytes", "Payload of one block on one rank", "64KiB", kOracleBytesMin,
+                   1u << 30, OptionType::kBytes));
+  table.add(
+      number("block_tokens", "Tokens of a block: 512 or a divisor of it", "512", 1, kTokensPerId));
+  table.add(number("ranks", "Ranks that hold a slice of every block", "1", 1, kRankCountMax));
+  table.add(policy_option());
+  table.add(text("store", "URL of a store behind the host tier, such as memory: (see `stores`)"));
+  table.add(flag("metadata_only", "Move no bytes: for the study of policies", false));
+  table.add(
+      flag("full_blocks_only", "Leave out the last id of a request if it is not full", false));
+  table.add(flag("verify", "Check frame and checksum of every block that arrives", true));
+  table.add(number("limit", "Replay only the first requests; 0 is all", "0", 0, 1e12));
+  table.add(flag("skip_bad_lines", "Count bad lines of the trace and go on", false));
+  table.add(flag("optimum", "Also find what knowing the future would have hit", true));
+  table.add(number("deadline", "Longest wait for one load or prefetch, in real time; 0 is none",
+                   "0", 0, 3600, OptionType::kDuration));
+  table.add(number("patience", "Give up if a request makes no progress for this long, in real time",
+                   "60s", 0.01, 86400, OptionType::kDuration));
+  table.add(text("json", "Write the figures to this file as JSON; - is standard output"));
+  table.add(text("config", "TOML file with options (see docs/replay.md)"));
+  return table;
+}
+
+Result<ReplayOptions> read_replay_options(const OptionValues& values) {
+  ReplayOptions options;
+  options.trace = get_text(values, "trace");
+  options.host_blocks = get_count(values, "host_blocks");
+  options.device_blocks = get_count(values, "device_blocks");
+  options.block_bytes = static_cast<uint64_t>(values.get_integer("block_bytes"));
+  options.block_tokens = get_count(values, "block_tokens");
+  options.ranks = get_count(values, "ranks");
+  options.policy = values.get_string("policy");
+  options.store = get_text(values, "store");
+  options.metadata_only = values.get_bool("metadata_only");
+  options.full_blocks_only = values.get_bool("full_blocks_only");
+  options.verify = values.get_bool("verify");
+  options.limit = static_cast<uint64_t>(values.get_integer("limit"));
+  options.skip_bad_lines = values.get_bool("skip_bad_lines");
+  options.optimum = values.get_bool("optimum");
+  options.deadline = values.get_duration("deadline");
+  options.patience = values.get_duration("patience");
+  options.json = get_text(values, "json");
+  if (options.trace.empty()) {
+    return Error(Code::kInvalid,
+                 "trace is not set; name a file, as in --trace data/conversation_trace.jsonl");
+  }
+  if (kTokensPerId % options.block_tokens != 0) {
+    return Error(Code::kInvalid, "block_tokens is " + std::to_string(options.block_tokens) +
+                                     "; allowed: divisors of " + std::to_string(kTokensPerId) +
+                                     ": 1, 2, 4, 8, 16, 32, 64, 128, 256, 512");
+  }
+  return options;
+}
+
+uint64_t longest_request_blocks(const Trace& trace, const ReplayOptions& options) {
+  uint64_t longest = 0;
+  for (const TraceRequest& request : trace.requests) {
+    longest = std::max<uint64_t>(longest, options.used_ids(request));
+  }
+  return longest * options.blocks_per_id();
+}
+
+Status check_replay_memory(const ReplayOptions& options, uint64_t longest_request_blocks,
+                           const MemoryLimit& memory) {
+  const uint64_t device_stride =
+      options.metadata_only ? 0 : saturating_product(options.block_bytes, options.ranks);
+  const uint64_t host_stride =
+      kIndexBytesPerBlock +
+      (options.metadata_only ? 0 : slot_stride_bytes(options.block_bytes) * options.ranks);
+  const uint64_t device_bytes =
+      saturating_product(device_stride, options.device_blocks + longest_request_blocks) +
+      options.device_blocks * kIndexBytesPerBlock;
+  if (device_bytes > memory.bytes) {
+    return Error(Code::kNoSpace,
+                 "device_blocks is " + std::to_string(options.device_blocks) + ": with the " +
+                     std::to_string(longest_request_blocks) + " of the longest request, on " +
+                     std::to_string(options.ranks) + " ranks with block_bytes " +
+                     format_bytes(options.block_bytes) + ", that takes " +
+                     format_bytes(device_bytes) + "; allowed: up to " + format_bytes(memory.bytes) +
+                     " in all (" + memory.source + ")");
+  }
+  const uint64_t allowed = (memory.bytes - device_bytes) / host_stride;
+  if (options.host_blocks > allowed) {
+    return Error(Code::kNoSpace,
+                 "host_blocks is " + std::to_string(options.host_blocks) + ", which takes " +
+                     format_bytes(saturating_product(host_stride, options.host_blocks)) + " on " +
+                     std::to_string(options.ranks) + " ranks with block_bytes " +
+                     format_bytes(options.block_bytes) + "; allowed: " +
+                     std::to_string(Cache::host_blocks_min()) + " to " + std::to_string(allowed) +
+                     " (" + memory.source + ": " + format_bytes(memory.bytes) + ")");
+  }
+  return {};
+}
+
+}  // namespace tiercel

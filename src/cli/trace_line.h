@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One line of a trace: a JSON object with `timestamp`, `input_length`, `output_length` and
+// `hash_ids`. Further members are ignored.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "tiercel/status.h"
+
+namespace tiercel {
+
+inline constexpr uint64_t kTimestampMsMax = 4'000'000'000'000;  // 126 years
+inline constexpr uint64_t kInputLengthMax = 1u << 24;           // tokens
+inline constexpr uint64_t kOutputLengthMax = 1u << 24;          // tokens
+inline constexpr uint64_t kHashIdMax = INT64_MAX;
+
+struct TraceLine {
+  uint64_t timestamp_ms = 0;
+  uint32_t input_length = 0;
+  uint32_t output_length = 0;
+  std::vector<uint64_t> hash_ids;
+};
+
+// Reads `text` into *line (whose memory is used again). kInvalid with the member, its value and
+// what is allowed. Any input is safe.
+Status parse_trace_line(std::string_view text, TraceLine* line);
+
+}  // namespace tiercel

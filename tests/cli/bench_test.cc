@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/bench.h"
+
+#include <set>
+#include <sstream>
+#include <string>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/bench_measure.h"
+#include "cli/commands.h"
+#include "cli/temp_folder.h"
+
+namespace tiercel {
+namespace {
+
+class Bench : public testing::Test {
+ protected:
+  int run(CommandLineOptions options) {
+    out_.str("");
+    error_.str("");
+    const CommandContext context{.out = out_,
+                                 .error = error_,
+                                 .error_is_terminal = false,
+                                 .clock = clock_,
+                                 .environment = nullptr,
+                                 .memory = memory_,
+                                 .stop = &stop_};
+    return run_bench_command(options, context);
+  }
+  // One subject, as small as it goes.
+  int run_small(const std::string& subjects, CommandLineOptions more = {}) {
+    CommandLineOptions options{{"subjects", subjects},
+                               {"runs", "1"},
+                               {"tokens", "256"},
+                               {"index_blocks", "500"},
+                               {"checksum_bytes", "5000"},
+                               {"host_bytes", "64KiB"},
+                               {"host_block_bytes", "5000"},
+                               {"cache_blocks", "64"}};
+    options.insert(options.end(), more.begin(), more.end());
+    return run(options);
+  }
+
+  const SystemClock clock_;
+  MemoryLimit memory_ = available_memory();
+  std::atomic<bool> stop_{false};
+  std::ostringstream out_, error_;
+  test::TempFolder folder_;
+};
+
+void expect_documented_fields(const nlohmann::json& figure) {
+  std::set<std::string> fields;
+  for (const auto& [name, value] : figure.items()) fields.insert(name);
+  EXPECT_EQ(fields,
+            (std::set<std::string>{"name", "value", "unit", "limit", "ratio", "conditions"}));
+  EXPECT_TRUE(figure["name"].is_string());
+  EXPECT_TRUE(figure["unit"].is_string());
+  EXPECT_TRUE(figure["value"].is_number());
+  EXPECT_GE(figure["value"].get<double>(), 0);
+  EXPECT_TRUE(figure["conditions"].is_object());
+  EXPECT_EQ(figure["limit"].is_null(), figure["ratio"].is_null());
+  if (!figure["limit"].is_null()) {
+    EXPECT_GT(figure["limit"].get<double>(), 0);
+    EXPECT_GT(figure["ratio"].get<double>(), 0);
+  }
+}
+
+class BenchOfSubject : public Bench, public testing::WithParamInterface<std::string_view> {};
+
+TEST_P(BenchOfSubject, RunsAtTinySizesAndSaysWhatIsDocumented) {
+  const std::string subject(GetParam());
+  ASSERT_EQ(run_small(subject, {{"json", "-"}}), kExitOk) << error_.str();
+  const auto list = nlohmann::json::parse(out_.str());
+  ASSERT_TRUE(list.is_array());
+  ASSERT_FALSE(list.empty());
+  for (const auto& figure : list) {
+    SCOPED_TRACE(figure.dump());
+    expect_documented_fields(figure);
+    EXPECT_EQ(figure["name"].get<std::string>().rfind(subject + ".", 0), 0u);
+  }
+}
+
+std::vector<std::string_view> subject_names() {
+  std::vector<std::string_view> names;
+  for (const BenchSubject& subject : bench_subjects()) names.push_back(subject.name);
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, BenchOfSubject, testing::ValuesIn(subject_names()),
+                         [](const auto& instance) { return std::string(instance.param); });
+
+TEST_F(Bench, NamesNoFigureTwice) {
+  ASSERT_EQ(run_small("key,checksum,index,host,cache", {{"json", "-"}}), kExitOk) << error_.str();
+  std::set<std::string> names;
+  for (const auto& figure : nlohmann::json::parse(out_.str())) {
+    EXPECT_TRUE(names.insert(figure["name"]).second) << figure["name"];
+  }
+}
+
+TEST_F(Bench, WritesJsonBesideTheText) {
+  ASSERT_EQ(run_small("key", {{"json", folder_.path("out.json")}}), kExitOk) << error_.str();
+  const auto list = nlohmann::json::parse(test::read_file(folder_.path("out.json")));
+  ASSERT_FALSE(list.empty());
+  for (const auto& figure : list) {
+    EXPECT_NE(out_.str().find(figure["name"].get<std::string>()), std::string::npos);
+  }
+}
+
+TEST_F(Bench, RefusesAnUnknownSubjectAndNamesTheNearest) {
+  EXPECT_EQ(run({{"subjects", "key,indx"}}), kExitRefused);
+  EXPECT_NE(error_.str().find("did you mean 'index'"), std::string::npos) << error_.str();
+  EXPECT_EQ(out_.str(), "");
+}
+
+TEST_F(Bench, RefusesSizesThatDoNotFitTogether) {
+  EXPECT_EQ(run({{"tokens", "15"}}), kExitRefused);
+  EXPECT_NE(error_.str().find("tokens is 15"), std::string::npos) << error_.str();
+  EXPECT_EQ(run({{"cache_blocks", "6249"}}), kExitRefused);
+  EXPECT_NE(error_.str().find("cache_blocks is 6249"), std::string::npos) << error_.str();
+}
+
+TEST_F(Bench, SaysWhichSizeDoesNotFitIntoMemory) {
+  memory_ = MemoryLimit{1000, "a test"};
+  for (const std::string subject : {"index", "host", "cache"}) {
+    EXPECT_EQ(run_small(subject), kExitFailed);
+    EXPECT_NE(error_.str().find(subject + "_b"), std::string::npos) << error_.str();
+    EXPECT_NE(error_.str().find("a test"), std::string::npos) << error_.str();
+  }
+}
+
+TEST_F(Bench, RefusesAJsonFileThatCannotBeWrittenBeforeItRuns) {
+  EXPECT_EQ(run_small("key", {{"json", folder_.path("no/such/folder")}}), kExitRefused);
+  EXPECT_EQ(out_.str(), "");
+}
+
+TEST_F(Bench, StoppedBeforeItStartsRunsNothing) {
+  stop_ = true;
+  EXPECT_EQ(run_small("key"), kExitInterrupted);
+  EXPECT_EQ(out_.str(), "");
+}
+
+TEST(BenchMeasure, SpreadIsQuartilesOfTheValues) {
+  const Spread spread = spread_of({5, 1, 4, 2, 3});
+  EXPECT_EQ(spread.low, 1);
+  EXPECT_EQ(spread.quarter, 2);
+  EXPECT_EQ(spread.median, 3);
+  EXPECT_EQ(spread.three_quarters, 4);
+  EXPECT_EQ(spread.high, 5);
+  EXPECT_EQ(spread_of({}).median, 0);
+}
+
+TEST(BenchMeasure, RatioIsTheMedianOfThePairs) {
+  const BenchFigure figure = paired_figure("n", "us", Pairs{{2, 30, 6}, {1, 10, 4}}, "");
+  EXPECT_EQ(figure.value, 6);
+  EXPECT_EQ(*figure.limit, 4);
+  EXPECT_EQ(*figure.ratio, 2);
+}
+
+TEST(BenchMeasure, TurnsAlternateAndTheFirstPairDoesNotCount) {
+  const SystemClock clock;
+  const BenchContext context{clock, {}, nullptr, {}};
+  std::string order;
+  double number = 0;
+  const Pairs pairs = in_turns(
+      3, context,
+      [&] {
+        order += 'm';
+        return ++number;
+      },
+      [&] {
+        order += 'l';
+        return ++number;
+      });
+  EXPECT_EQ(order, "mllmmllm");
+  EXPECT_EQ(pairs.measured, (std::vector<double>{4, 5, 8}));
+  EXPECT_EQ(pairs.limit, (std::vector<double>{3, 6, 7}));
+}
+
+}  // namespace
+}  // namespace tiercel

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/replay_options.h"
+
+#include <gtest/gtest.h>
+
+#include "cli/option_sources.h"
+#include "cli/temp_folder.h"
+
+namespace tiercel {
+namespace {
+
+Result<ReplayOptions> read(CommandLineOptions options) {
+  options.emplace_back("trace", "trace.jsonl");
+  TIERCEL_TRY_ASSIGN(const OptionValues values,
+                     read_option_sources(replay_option_table(), options, nullptr));
+  return read_replay_options(values);
+}
+
+std::string refusal(const std::string& name, const std::string& value) {
+  const auto options = read({{name, value}});
+  return options ? "" : options.error().message();
+}
+
+TEST(ReplayOptions, EveryOptionReachesItsPlace) {
+  const auto options = read({{"device_blocks", "1"},
+                             {"host_blocks", "20"},
+                             {"block_bytes", "3KiB"},
+                             {"block_tokens", "128"},
+                             {"ranks", "4"},
+                             {"policy", "s3fifo"},
+                             {"store", "memory:"},
+                             {"metadata_only", "true"},
+                             {"full_blocks_only", "true"},
+                             {"verify", "false"},
+                             {"skip_bad_lines", "true"},
+                             {"limit", "9"},
+                             {"deadline", "50ms"},
+                             {"patience", "2s"},
+                             {"json", "out.json"}});
+  ASSERT_TRUE(options.has_value()) << options.error().message();
+  EXPECT_EQ(options->trace, "trace.jsonl");
+  EXPECT_EQ(options->device_blocks, 1u);
+  EXPECT_EQ(options->host_blocks, 20u);
+  EXPECT_EQ(options->block_bytes, 3072u);
+  EXPECT_EQ(options->block_tokens, 128u);
+  EXPECT_EQ(options->ranks, 4u);
+  EXPECT_EQ(options->policy, "s3fifo");
+  EXPECT_EQ(options->store, "memory:");
+  EXPECT_TRUE(options->metadata_only);
+  EXPECT_TRUE(options->full_blocks_only);
+  EXPECT_FALSE(options->verify);
+  EXPECT_TRUE(options->skip_bad_lines);
+  EXPECT_EQ(options->limit, 9u);
+  EXPECT_EQ(options->deadline, std::chrono::milliseconds(50));
+  EXPECT_EQ(options->patience, std::chrono::seconds(2));
+  EXPECT_EQ(options->json, "out.json");
+}
+
+TEST(ReplayOptions, WhatIsOutOfRangeIsRefusedWithOptionValueAndRange) {
+  EXPECT_NE(refusal("block_bytes", "0").find("block_bytes is \"0\"; allowed: 64B to 1GiB"),
+            std::string::npos)
+      << refusal("block_bytes", "0");
+  EXPECT_NE(refusal("ranks", "65").find("ranks is \"65\"; allowed: 1 to 64"), std::string::npos);
+  EXPECT_NE(refusal("host_blocks", "3").find("host_blocks is \"3\"; allowed: 4 to 268435456"),
+            std::string::npos);
+  EXPECT_NE(refusal("policy", "lfu").find("policy is \"lfu\"; allowed: lru, s3fifo"),
+            std::string::npos)
+      << refusal("policy", "lfu");
+  EXPECT_EQ(refusal("block_tokens", "100"),
+            "block_tokens is 100; allowed: divisors of 512: 1, 2, 4, 8, 16, 32, 64, 128, 256, 512");
+  EXPECT_NE(refusal("host_bloks", "100").find("did you mean \"host_blocks\""), std::string::npos)
+      << refusal("host_bloks", "100");
+}
+
+TEST(ReplayOptions, TheTraceMustBeSet) {
+  const auto refused = read_replay_options(replay_option_table().defaults());
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_NE(refused.error().message().find("trace is not set"), std::string::npos);
+}
+
+TEST(ReplayOptions, OnlyAPartialLastIdIsLeftOut) {
+  ReplayOptions options;
+  TraceRequest request;
+  request.input_length = 1025;
+  request.id_count = 3;
+  EXPECT_EQ(options.used_ids(request), 3u);
+  options.full_blocks_only = true;
+  EXPECT_EQ(options.used_ids(request), 2u);
+  request.input_length = 1536;
+  EXPECT_EQ(options.used_ids(request), 3u);
+  request.input_length = 0;
+  request.id_count = 0;
+  EXPECT_EQ(options.used_ids(request), 0u);
+}
+
+TEST(ReplayOptions, WhatDoesNotFitIntoMemoryIsRefusedWithTheLargestThatDoes) {
+  ReplayOptions options;
+  options.block_bytes = 1u << 20;
+  options.ranks = 2;
+  options.host_blocks = 1000;
+  const MemoryLimit memory{1u << 30, "cgroup limit /some/group"};
+  const Status refused = check_replay_memory(options, 10, memory);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.code(), Code::kNoSpace);
+  const std::string& message = refused.error().message();
+  EXPECT_NE(message.find("host_blocks is 1000"), std::string::npos) << message;
+  EXPECT_NE(message.find("cgroup limit /some/group: 1 GiB"), std::string::npos) << message;
+  const size_t at = message.find("allowed: 4 to ");
+  ASSERT_NE(at, std::string::npos) << message;
+  const auto largest = static_cast<uint32_t>(std::stoul(message.substr(at + 14)));
+  options.host_blocks = largest;
+  EXPECT_TRUE(check_replay_memory(options, 10, memory).has_value());
+  options.host_blocks = largest + 1;
+  EXPECT_FALSE(check_replay_memory(options, 10, memory).has_value());
+  options.metadata_only = true;
+  EXPECT_TRUE(check_replay_memory(options, 10, memory).has_value());
+}
+
+TEST(ReplayOptions, DeviceBlocksThatDoNotFitAreRefused) {
+  ReplayOptions options;
+  options.device_blocks = 1u << 28;
+  options.block_bytes = 1u << 30;
+  options.ranks = 64;
+  const Status refused = check_replay_memory(options, 10, {1u << 30, "available memory"});
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_NE(refused.error().message().find("device_blocks is 268435456"), std::string::npos);
+}
+
+TEST(ReplayOptions, EveryOptionStandsInItsPage) {
+  const std::string page = test::read_file(TIERCEL_SOURCE_DIR "/docs/replay.md");
+  const OptionTable table = replay_option_table();
+  for (const Option& option : table.options()) {
+    EXPECT_NE(page.find("`" + option_flag(option.name) + "`"), std::string::npos) << option.name;
+  }
+}
+
+}  // namespace
+}  // namespace tiercel

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/replay_report.h"
+
+#include <set>
+#include <sstream>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/temp_folder.h"
+
+namespace tiercel {
+namespace {
+
+ReplayReport sample() {
+  ReplayReport report;
+  report.complete = true;
+  report.requests = 12;
+  report.blocks = 2000;
+  report.hit_blocks = 500;
+  report.loaded_blocks = 499;
+  report.ceiling_hit_blocks = 1000;
+  report.optimum_hit_blocks = 750;
+  report.tokens_saved = 1234567;
+  report.tokens = 9999999;
+  report.tiers = {{"host", 400, 10, 20}, {"store", 100, 30, 40}};
+  return report;
+}
+
+TEST(ReplayReport, PercentilesAreValuesThatOccurred) {
+  std::vector<uint64_t> nanoseconds;
+  for (uint64_t i = 100; i > 0; --i) nanoseconds.push_back(i * 1000);
+  const TimesReport times = summarize_times(nanoseconds);
+  EXPECT_EQ(times.p50, 50);
+  EXPECT_EQ(times.p99, 99);
+  EXPECT_EQ(times.max, 100);
+  std::vector<uint64_t> one{7000};
+  EXPECT_EQ(summarize_times(one).p50, 7);
+  std::vector<uint64_t> none;
+  EXPECT_EQ(summarize_times(none).max, 0);
+}
+
+TEST(ReplayReport, RatiosOfNothingAreZero) {
+  EXPECT_EQ(ReplayReport().hit_ratio(), 0);
+  EXPECT_EQ(sample().hit_ratio(), 0.25);
+  EXPECT_EQ(sample().ceiling_hit_ratio(), 0.5);
+}
+
+TEST(ReplayReport, JsonHoldsTheFigures) {
+  const auto json = nlohmann::json::parse(to_json(sample()));
+  EXPECT_EQ(json["requests"], 12);
+  EXPECT_EQ(json["hit_blocks"], 500);
+  EXPECT_EQ(json["loaded_blocks"], 499);
+  EXPECT_EQ(json["hit_ratio"], 0.25);
+  EXPECT_EQ(json["ceiling_hit_ratio"], 0.5);
+  EXPECT_EQ(json["optimum_hit_ratio"], 0.375);
+  EXPECT_EQ(json["tiers"]["store"]["bytes_written"], 40);
+  EXPECT_EQ(json["complete"], true);
+}
+
+TEST(ReplayReport, AnOptimumThatWasNotAskedForIsNull) {
+  ReplayReport report = sample();
+  report.optimum_hit_blocks.reset();
+  EXPECT_TRUE(nlohmann::json::parse(to_json(report))["optimum_hit_ratio"].is_null());
+  EXPECT_EQ(to_text(report).find("optimum"), std::string::npos);
+  EXPECT_NE(to_text(sample()).find("37.50 %"), std::string::npos);
+}
+
+// Names in the first column of the table under "## JSON" in the page.
+std::set<std::string> documented_names() {
+  std::istringstream page(test::read_file(TIERCEL_SOURCE_DIR "/docs/replay.md"));
+  std::set<std::string> names;
+  bool inside = false;
+  for (std::string line; std::getline(page, line);) {
+    if (line.starts_with("## ")) inside = line == "## JSON";
+    if (!inside || !line.starts_with("| `")) continue;
+    names.insert(line.substr(3, line.find('`', 3) - 3));
+  }
+  return names;
+}
+
+TEST(ReplayReport, EveryNameOfTheJsonStandsInItsPageAndNoOther) {
+  const auto json = nlohmann::json::parse(to_json(sample()));
+  std::set<std::string> names;
+  for (const auto& [name, value] : json.items()) names.insert(name);
+  EXPECT_EQ(names, documented_names());
+}
+
+TEST(ReplayReport, TextThatIsNotUtf8DoesNotBreakTheJson) {
+  ReplayReport report = sample();
+  report.options.trace = "\xff\xfe";
+  EXPECT_TRUE(nlohmann::json::accept(to_json(report)));
+}
+
+TEST(ReplayReport, TheTextShowsRatiosAndGroupsDigits) {
+  const std::string text = to_text(sample());
+  EXPECT_NE(text.find("25.00 %"), std::string::npos) << text;
+  EXPECT_NE(text.find("1,234,567"), std::string::npos) << text;
+  EXPECT_EQ(text.find("INCOMPLETE"), std::string::npos) << text;
+}
+
+TEST(ReplayReport, TheTextSaysWhatWentWrong) {
+  ReplayReport report = sample();
+  report.complete = false;
+  report.failure = "no end of load";
+  report.mismatches = 3;
+  report.first_mismatch = "request of line 7";
+  const std::string text = to_text(report);
+  EXPECT_NE(text.find("INCOMPLETE"), std::string::npos) << text;
+  EXPECT_NE(text.find("no end of load"), std::string::npos) << text;
+  EXPECT_NE(text.find("request of line 7"), std::string::npos) << text;
+}
+
+TEST(ReplayReport, PeakMemoryIsThatOfThisProcess) { EXPECT_GT(peak_rss_bytes(), 1u << 20); }
+
+}  // namespace
+}  // namespace tiercel

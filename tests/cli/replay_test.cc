@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/replay.h"
+
+#include <atomic>
+
+#include <gtest/gtest.h>
+
+#include "cli/reference_lru.h"
+#include "cli/trace_reader.h"
+
+namespace tiercel {
+namespace {
+
+const Trace& whole_trace() {
+  static const Trace trace = [] {
+    auto read = read_trace(TIERCEL_SOURCE_DIR "/data/conversation_trace.jsonl");
+    EXPECT_TRUE(read.has_value()) << read.error().message();
+    return read ? *std::move(read) : Trace();
+  }();
+  return trace;
+}
+
+Trace head_of(const Trace& trace, size_t request_count) {
+  Trace head = trace;
+  head.requests.resize(std::min(request_count, trace.requests.size()));
+  return head;
+}
+
+ReplayReport run(const Trace& trace, const ReplayOptions& options,
+                 const std::atomic<bool>* stop = nullptr) {
+  const SystemClock clock;
+  ReplayContext context{clock};
+  context.stop = stop;
+  auto report = replay(trace, options, context);
+  EXPECT_TRUE(report.has_value()) << report.error().message();
+  if (!report) return {};
+  EXPECT_EQ(report->failure, "");
+  EXPECT_EQ(report->cache.unbalanced_unholds, 0u);
+  EXPECT_EQ(report->cache.refused_frees, 0u);
+  EXPECT_EQ(report->cache.holds, 0u);
+  return *std::move(report);
+}
+
+ReplayOptions metadata_only(uint32_t host_blocks) {
+  ReplayOptions options;
+  options.metadata_only = true;
+  options.host_blocks = host_blocks;
+  return options;
+}
+
+ReplayOptions small_blocks(uint32_t host_blocks, uint32_t ranks = 1) {
+  ReplayOptions options;
+  options.host_blocks = host_blocks;
+  options.block_bytes = 1000;
+  options.ranks = ranks;
+  return options;
+}
+
+uint64_t reference_hits(const Trace& trace, size_t capacity) {
+  test::ReferenceLru lru(capacity);
+  uint64_t hits = 0;
+  for (const TraceRequest& request : trace.requests) hits += lru.visit(trace.ids_of(request));
+  return hits;
+}
+
+TEST(Replay, LruHitsExactlyWhatTheReferenceHits) {
+  const struct {
+    uint32_t host_blocks;
+    double hit_ratio;
+  } kCases[] = {{1000, 0.0445}, {3000, 0.0653}, {10000, 0.2116}, {30000, 0.3257}};
+  for (const auto& [host_blocks, hit_ratio] : kCases) {
+    const ReplayReport report = run(whole_trace(), metadata_only(host_blocks));
+    EXPECT_TRUE(report.complete);
+    EXPECT_EQ(report.requests, 12031u);
+    EXPECT_EQ(report.blocks, 288500u);
+    EXPECT_EQ(report.hit_blocks, reference_hits(whole_trace(), host_blocks)) << host_blocks;
+    EXPECT_EQ(report.loaded_blocks, report.hit_blocks);
+    EXPECT_NEAR(report.hit_ratio(), hit_ratio, 0.0001) << host_blocks;
+    EXPECT_NEAR(report.ceiling_hit_ratio(), 0.366, 0.001);
+  }
+}
+
+TEST(Replay, TheOptimumLiesBetweenTheHitsAndTheCeiling) {
+  for (const uint32_t host_blocks : {1000u, 10000u}) {
+    const ReplayReport report = run(whole_trace(), metadata_only(host_blocks));
+    ASSERT_TRUE(report.optimum_hit_blocks);
+    EXPECT_GT(*report.optimum_hit_blocks, report.hit_blocks);
+    EXPECT_LE(*report.optimum_hit_blocks, report.ceiling_hit_blocks);
+  }
+  ReplayOptions options = metadata_only(1000);
+  options.optimum = false;
+  EXPECT_FALSE(run(head_of(whole_trace(), 10), options).optimum_hit_blocks);
+}
+
+TEST(Replay, AHostTierThatHoldsEverythingReachesTheCeiling) {
+  const ReplayReport report = run(whole_trace(), metadata_only(200000));
+  EXPECT_EQ(report.hit_blocks, report.ceiling_hit_blocks);
+  EXPECT_EQ(report.cache.evicted_blocks, 0u);
+}
+
+TEST(Replay, AStoreThatKeepsEverythingReachesTheCeiling) {
+  ReplayOptions options = metadata_only(10000);
+  options.store = "memory:";
+  const ReplayReport report = run(whole_trace(), options);
+  EXPECT_EQ(report.hit_blocks, report.ceiling_hit_blocks);
+  EXPECT_EQ(report.loaded_blocks, report.ceiling_hit_blocks);
+  ASSERT_EQ(report.tiers.size(), 2u);
+  EXPECT_EQ(report.tiers[0].hit_blocks + report.tiers[1].hit_blocks, report.hit_blocks);
+  EXPECT_GT(report.tiers[1].hit_blocks, 0u);
+}
+
+TEST(Replay, FullBlocksOnlyLeavesThePartialLastOneOut) {
+  ReplayOptions options = metadata_only(200000);
+  options.full_blocks_only = true;
+  const ReplayReport report = run(whole_trace(), options);
+  EXPECT_NEAR(report.ceiling_hit_ratio(), 0.382, 0.001);
+  EXPECT_EQ(report.hit_blocks, report.ceiling_hit_blocks);
+}
+
+TEST(Replay, SmallerBlocksAreMoreBlocksOfTheSameTokens) {
+  const Trace trace = head_of(whole_trace(), 300);
+  const ReplayReport whole = run(trace, metadata_only(200000));
+  for (const uint32_t block_tokens : {16u, 128u}) {
+    ReplayOptions options = metadata_only(400000);
+    options.block_tokens = block_tokens;
+    const ReplayReport report = run(trace, options);
+    EXPECT_EQ(report.blocks, whole.blocks * (512 / block_tokens));
+    EXPECT_EQ(report.hit_blocks, whole.hit_blocks * (512 / block_tokens));
+    EXPECT_EQ(report.ceiling_hit_blocks, report.hit_blocks);
+    EXPECT_EQ(report.tokens_saved, whole.tokens_saved);
+  }
+}
+
+TEST(Replay, EveryByteThatComesBackIsRight) {
+  const Trace trace = head_of(whole_trace(), 1500);
+  for (const uint32_t ranks : {1u, 2u}) {
+    const ReplayReport report = run(trace, small_blocks(3000, ranks));
+    EXPECT_TRUE(report.complete);
+    EXPECT_EQ(report.mismatches, 0u) << report.first_mismatch;
+    EXPECT_EQ(report.hit_blocks, reference_hits(trace, 3000));
+    EXPECT_EQ(report.loaded_blocks, report.hit_blocks);
+    EXPECT_GT(report.loaded_blocks, 1000u);
+    EXPECT_EQ(report.paths.path(OpKind::kLoad).bytes, report.loaded_blocks * 1000 * ranks);
+    EXPECT_EQ(report.paths.path(OpKind::kSave).bytes,
+              (report.blocks - report.loaded_blocks) * 1000 * ranks);
+  }
+}
+
+TEST(Replay, EveryByteThatComesBackThroughTheStoreIsRight) {
+  const Trace trace = head_of(whole_trace(), 1500);
+  ReplayOptions options = small_blocks(1500, 2);
+  options.store = "memory:";
+  const ReplayReport report = run(trace, options);
+  EXPECT_EQ(report.mismatches, 0u) << report.first_mismatch;
+  EXPECT_EQ(report.hit_blocks, report.ceiling_hit_blocks);
+  EXPECT_EQ(report.loaded_blocks, report.ceiling_hit_blocks);
+  EXPECT_GT(report.tiers[1].bytes_read, 0u);
+}
+
+TEST(Replay, WhatAStoreCorruptsIsAMissAndNeverServed) {
+  const Trace trace = head_of(whole_trace(), 1500);
+  ReplayOptions options = small_blocks(1500, 2);
+  options.store = "faulty+memory:?fault_corrupt=0.05&fault_seed=3";
+  const ReplayReport report = run(trace, options);
+  EXPECT_EQ(report.mismatches, 0u) << report.first_mismatch;
+  EXPECT_GT(report.paths.path(OpKind::kStoreGet).corrupt, 0u);
+  EXPECT_LT(report.hit_blocks, report.ceiling_hit_blocks);
+}
+
+TEST(Replay, TheComparisonFindsWhatVerificationWouldHaveFound) {
+  const Trace trace = head_of(whole_trace(), 1500);
+  ReplayOptions options = small_blocks(1500, 2);
+  options.store = "faulty+memory:?fault_corrupt=0.05&fault_seed=3";
+  options.verify = false;
+  const ReplayReport report = run(trace, options);
+  EXPECT_GT(report.mismatches, 0u);
+  EXPECT_NE(report.first_mismatch.find("request of line "), std::string::npos);
+}
+
+TEST(Replay, AStoreThatFailsNowAndThenOnlyCostsHits) {
+  const Trace trace = head_of(whole_trace(), 600);
+  ReplayOptions options = small_blocks(800);
+  options.store = "faulty+memory:?fault_error=0.1&fault_truncate=0.05&fault_seed=5";
+  const ReplayReport report = run(trace, options);
+  EXPECT_TRUE(report.complete);
+  EXPECT_EQ(report.mismatches, 0u) << report.first_mismatch;
+}
+
+TEST(Replay, AStoreThatNeverAnswersEndsTheRunWithTheRequest) {
+  const SystemClock clock;
+  ReplayOptions options = small_blocks(800);
+  options.store = "faulty+memory:?fault_drop=1";
+  options.patience = std::chrono::milliseconds(50);
+  const auto report = replay(head_of(whole_trace(), 600), options, ReplayContext{clock});
+  ASSERT_TRUE(report.has_value()) << report.error().message();
+  EXPECT_FALSE(report->complete);
+  EXPECT_NE(report->failure.find("request of line 1: no end of "), std::string::npos)
+      << report->failure;
+}
+
+TEST(Replay, AStoreThatNeverAnswersCostsItsDeadlineAndIsThenLeftAlone) {
+  ReplayOptions options = small_blocks(800);
+  // Puts have no deadline in a replay: one that reached this store would end the run.
+  options.store = "faulty+memory:?fault_drop=1&guard_backoff=1h&guard_backoff_max=1h";
+  options.deadline = std::chrono::milliseconds(50);
+  options.patience = std::chrono::seconds(5);
+  const ReplayReport report = run(head_of(whole_trace(), 200), options);
+  EXPECT_TRUE(report.complete);
+  EXPECT_EQ(report.mismatches, 0u) << report.first_mismatch;
+  EXPECT_EQ(report.cache.put_blocks, 0u);
+}
+
+TEST(Replay, TheSameTraceGivesTheSameFigures) {
+  const Trace trace = head_of(whole_trace(), 800);
+  // One rank: several would fill the bounded store in an order that is nobody's business.
+  ReplayOptions options = small_blocks(700);
+  options.store = "memory:?bytes=4MB";
+  const ReplayReport first = run(trace, options);
+  const ReplayReport second = run(trace, options);
+  EXPECT_EQ(first.hit_blocks, second.hit_blocks);
+  EXPECT_EQ(first.loaded_blocks, second.loaded_blocks);
+  EXPECT_EQ(first.tiers[1].hit_blocks, second.tiers[1].hit_blocks);
+  EXPECT_EQ(first.cache.put_blocks, second.cache.put_blocks);
+  EXPECT_EQ(first.cache.put_dropped + second.cache.put_dropped, 0u);
+  EXPECT_EQ(first.mismatches + second.mismatches, 0u);
+}
+
+TEST(Replay, ARequestWithoutBlocksIsARequest) {
+  Trace trace;
+  trace.requests.resize(2);
+  trace.requests[0].line = 1;
+  trace.requests[1].line = 2;
+  const ReplayReport report = run(trace, small_blocks(10));
+  EXPECT_TRUE(report.complete);
+  EXPECT_EQ(report.requests, 2u);
+  EXPECT_EQ(report.blocks, 0u);
+}
+
+TEST(Replay, RequestsLongerThanTheHostTierAreServedAsFarAsItReaches) {
+  const Trace trace = head_of(whole_trace(), 200);
+  const ReplayReport report = run(trace, small_blocks(Cache::host_blocks_min()));
+  EXPECT_TRUE(report.complete);
+  EXPECT_EQ(report.mismatches, 0u) << report.first_mismatch;
+}
+
+TEST(Replay, AStopEndsTheRunBetweenTwoRequests) {
+  std::atomic<bool> stop{false};
+  const SystemClock clock;
+  ReplayContext context{clock};
+  context.stop = &stop;
+  context.progress = [&stop](uint64_t done, uint64_t) { stop = done == 100; };
+  const auto report = replay(whole_trace(), metadata_only(1000), context);
+  ASSERT_TRUE(report.has_value());
+  EXPECT_FALSE(report->complete);
+  EXPECT_EQ(report->failure, "");
+  EXPECT_EQ(report->requests, 100u);
+}
+
+TEST(Replay, WhatCannotWorkIsRefusedBeforeTheFirstRequest) {
+  const SystemClock clock;
+  const Trace trace = head_of(whole_trace(), 10);
+  ReplayOptions unknown_store = metadata_only(100);
+  unknown_store.store = "memry:";
+  const auto refused = replay(trace, unknown_store, ReplayContext{clock});
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_NE(refused.error().message().find("did you mean 'memory'"), std::string::npos)
+      << refused.error().message();
+  ReplayContext tight{clock};
+  tight.memory = {1u << 20, "available memory"};
+  EXPECT_EQ(replay(trace, small_blocks(10000), tight).code(), Code::kNoSpace);
+}
+
+TEST(Replay, ADeviceTierOfOursHitsBeforeTheHostTierDoes) {
+  const Trace trace = head_of(whole_trace(), 1500);
+  const ReplayReport without = run(trace, small_blocks(3000, 2));
+  ReplayOptions options = small_blocks(3000, 2);
+  options.device_blocks = 1000;
+  const ReplayReport report = run(trace, options);
+  EXPECT_TRUE(report.complete);
+  EXPECT_EQ(report.mismatches, 0u) << report.first_mismatch;
+  EXPECT_GE(report.hit_blocks, without.hit_blocks);
+  ASSERT_EQ(report.tiers.size(), 2u);
+  EXPECT_EQ(report.tiers[0].name, "device");
+  EXPECT_GT(report.tiers[0].hit_blocks, 0u);
+  EXPECT_EQ(report.tiers[0].hit_blocks + report.tiers[1].hit_blocks, report.hit_blocks);
+  EXPECT_EQ(report.loaded_blocks, report.tiers[1].hit_blocks);
+}
+
+TEST(Replay, DeadlinesCanBeAskedFor) {
+  const Trace trace = head_of(whole_trace(), 300);
+  ReplayOptions options = small_blocks(1500);
+  options.store = "memory:";
+  options.deadline = std::chrono::seconds(100);
+  const ReplayReport report = run(trace, options);
+  EXPECT_TRUE(report.complete);
+  EXPECT_EQ(report.mismatches, 0u) << report.first_mismatch;
+  EXPECT_EQ(report.hit_blocks, report.ceiling_hit_blocks);
+}
+
+}  // namespace
+}  // namespace tiercel

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/version.h"
+
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "cli/temp_folder.h"
+
+namespace tiercel {
+namespace {
+
+TEST(Version, IsThatOfTheBuild) {
+  const std::string build = test::read_file(TIERCEL_SOURCE_DIR "/CMakeLists.txt");
+  EXPECT_NE(build.find("project(tiercel VERSION " + std::string(kVersion) + " "),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace tiercel
