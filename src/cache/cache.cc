@@ -150,9 +150,26 @@ void Cache::Impl::drop_bad_copy(NodeId node, SlotId slot) {
   host_.drop(node, false);
 }
 
+void Cache::Impl::hold_for(Request& request, NodeId node, uint32_t position) {
+  const size_t entry = size_t{position} * groups() + index_.group(node).value();
+  if (request.holds.size() <= entry) request.holds.resize(entry + 1, kNoNode);
+  NodeId& held = request.holds[entry];
+  if (held == node) return;
+  index_.hold(node);
+  if (held == kNoNode) {
+    ++request.hold_count;
+  } else {
+    unhold_node(held);  // of before a clear(): the same block, forgotten since
+  }
+  held = node;
+}
+
 void Cache::Impl::release_holds(Request& request) {
-  for (const NodeId node : request.holds) unhold_node(node);
+  for (const NodeId node : request.holds) {
+    if (node != kNoNode) unhold_node(node);
+  }
   request.holds.clear();
+  request.hold_count = 0;
 }
 
 void Cache::Impl::add_timer(TimerKind kind, TimePoint at, uint32_t index, uint32_t generation) {
@@ -299,7 +316,7 @@ uint64_t Cache::Impl::expected_holds() const {
     }
   });
   const_cast<RequestTable&>(requests_).for_each(
-      [&](const Request& request) { holds += request.holds.size(); });
+      [&](const Request& request) { holds += request.hold_count; });
   return holds;
 }
 

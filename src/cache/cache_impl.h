@@ -83,6 +83,7 @@ class Cache::Impl {
   void count_hit(const Request& request, NodeId node, uint32_t position);
   void unhold_node(NodeId node);
   void drop_bad_copy(NodeId node, SlotId slot);
+  void hold_for(Request& request, NodeId node, uint32_t position);
   void release_holds(Request& request);
   void add_timer(TimerKind kind, TimePoint at, uint32_t index, uint32_t generation);
   void emit(const CacheEvent& event) { events_.push(event); }
@@ -129,7 +130,7 @@ class Cache::Impl {
   bool start_save(Request& request, uint32_t position, Job** job);
   void drop_saves(Request& request, WhyReason reason);
   void settle_save(Job& job, JobItem& item, Code code);
-  void end_fill(NodeId node, Code code);
+  void end_fill(NodeId node, uint32_t position, Code code);
   void queue_put(NodeId node, const Request* request, uint32_t position);
   void pump_puts();
   void settle_put(Job& job, JobItem& item, Code code);

@@ -95,10 +95,7 @@ uint32_t Cache::Impl::start_load(Request& request, uint32_t cut,
       item.slot = index_.slot(node, Tier::kHost);
       item.has_slot = true;
       item.device_block = device;
-      if (protections_.load_holds) {
-        index_.hold(node);  // the request's own, until it ends
-        request.holds.push_back(node);
-      }
+      if (protections_.load_holds) hold_for(request, node, position);
       state = LoadState::kPending;
       ++request.load_unsettled;
       ++request.device_references;

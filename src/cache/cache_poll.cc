@@ -166,7 +166,7 @@ void Cache::Impl::on_timer(const Timer& timer) {
     case TimerKind::kHold:
       if (!request->living) break;
       if (request->last_call + config_.hold_limit <= clock_.now()) {
-        if (!request->holds.empty()) ++stats_.hold_limit_hits;
+        if (request->hold_count > 0) ++stats_.hold_limit_hits;
         release_holds(*request);
         request->last_call = clock_.now();
       }

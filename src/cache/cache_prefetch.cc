@@ -35,7 +35,8 @@ Result<bool> Cache::Impl::prefetch(RequestId id, std::span<const BlockKey> keys,
   }
   if (refuses_work() || !config_.with_store) return false;
   view_.look(request.keys, computed_blocks, clock_.now());
-  const uint32_t bound = view_.block_count();
+  // The request may have more keys from an earlier call than are asked for now.
+  const auto bound = static_cast<uint32_t>(std::min<size_t>(view_.block_count(), keys.size()));
   if (view_.usable_cut(BlockPlace::kUnknown, bound) <= view_.usable_cut(BlockPlace::kDisk, bound)) {
     return false;
   }
@@ -44,6 +45,7 @@ Result<bool> Cache::Impl::prefetch(RequestId id, std::span<const BlockKey> keys,
   request.prefetch_rounds = 0;
   request.prefetch_pending = 0;
   request.prefetch_computed = computed_blocks;
+  request.prefetch_bound = bound;
   request.prefetch_deadline = deadline;
   request.prefetch_code = Code::kOk;
   add_timer(TimerKind::kPrefetch, deadline, request.index, request.generation);
@@ -65,7 +67,7 @@ void Cache::Impl::advance_prefetch(Request& request) {
     return;
   }
   view_.look(request.keys, request.prefetch_computed, clock_.now());
-  const uint32_t cut = view_.usable_cut(BlockPlace::kUnknown, view_.block_count());
+  const uint32_t cut = view_.usable_cut(BlockPlace::kUnknown, request.prefetch_bound);
   bool no_room = false;
   request.prefetch_pending = ask_store(request, cut, &no_room);
   if (request.prefetch_pending == 0 && !no_room) {
@@ -215,7 +217,7 @@ void Cache::Impl::finish_prefetch(Request& request, Code code) {
   event.blocks = request.prefetch_computed;
   if (!refuses_work()) {
     view_.look(request.keys, request.prefetch_computed, clock_.now());
-    event.blocks = view_.usable_cut(BlockPlace::kDisk, view_.block_count());
+    event.blocks = view_.usable_cut(BlockPlace::kDisk, request.prefetch_bound);
     explain_unserved(request, event.blocks, WhyReason::kBehindGap);
     if (code != Code::kOk) {
       const auto count = static_cast<uint32_t>(request.keys.size());
@@ -293,11 +295,12 @@ void Cache::Impl::settle_get(Job&, JobItem& item, Code code) {
       }
     }
   }
-  end_fill(node, code);
+  end_fill(node, item.position, code);
   unhold_node(node);
 }
 
-void Cache::Impl::end_fill(NodeId node, Code code) {
+void Cache::Impl::end_fill(NodeId node, uint32_t position, Code code) {
+  // A key has everything before it in it, so a block stands at the same position in every request.
   const bool arrived = index_.is_in(node, Tier::kHost);
   fills_.end(node, [&](const FillTable::Waiter& waiter) {
     Request* request = requests_.at(waiter.request, waiter.generation);
@@ -305,8 +308,7 @@ void Cache::Impl::end_fill(NodeId node, Code code) {
       return;
     }
     if (arrived) {
-      index_.hold(node);  // until the request ends: it has been promised this block
-      request->holds.push_back(node);
+      hold_for(*request, node, position);  // until it ends: it has been promised this block
     } else if (request->prefetch_code == Code::kOk && code != Code::kOk &&
                code != Code::kNotFound && code != Code::kCorrupt && code != Code::kInvalid) {
       // The store is in trouble. A block that is absent or bad only makes the cut shorter.

@@ -8,6 +8,12 @@
 #include "cache/cache_impl.h"
 
 namespace tiercel {
+namespace {
+
+// New blocks lie all over the index: their places are asked for some steps ahead.
+constexpr uint32_t kLookAhead = 8;
+
+}  // namespace
 
 Status Cache::Impl::save(RequestId id, std::span<const BlockKey> keys, uint32_t first_block,
                          std::span<const DeviceBlockId> device_blocks) {
@@ -92,6 +98,11 @@ bool Cache::Impl::pump_save(Request& request) {
   size_t capacity = room(4);
   for (; request.save_cursor < end; ++request.save_cursor) {
     const uint32_t position = request.save_cursor;
+    if (position + kLookAhead < request.keys.size()) {
+      for (uint32_t group = 0; group < groups(); ++group) {
+        index_.prefetch(request.keys[position + kLookAhead], GroupId(static_cast<uint8_t>(group)));
+      }
+    }
     const auto declared =
         request.save_blocks.begin() + static_cast<ptrdiff_t>(size_t{position} * groups());
     if (std::all_of(declared, declared + groups(),
@@ -228,7 +239,7 @@ void Cache::Impl::settle_save(Job& job, JobItem& item, Code code) {
       add_why(job, item.position, WhyReason::kSaveFailed, code);
     }
   }
-  end_fill(node, code);
+  end_fill(node, item.position, code);
   unhold_node(node);
 }
 

@@ -54,7 +54,7 @@ void RequestTable::end_life(Request& request) {
 }
 
 void RequestTable::recycle(Request& request) {
-  TIERCEL_ASSERT(request.in_use && !request.living && request.holds.empty(),
+  TIERCEL_ASSERT(request.in_use && !request.living && request.hold_count == 0,
                  "only an ended request without holds is recycled");
   WhyRecord& slot = ended_[ended_next_];
   if (const auto old = ended_by_id_.find(slot.request);

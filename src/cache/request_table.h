@@ -35,7 +35,9 @@ struct Request {
   bool visited = false;  // the eviction policy has been told
 
   std::vector<BlockKey> keys;
-  std::vector<NodeId> holds;  // one hold each
+  // Blocks held for the request, at most one per position and group (position × groups + group).
+  std::vector<NodeId> holds;  // kNoNode: none
+  uint32_t hold_count = 0;
   TimePoint last_call;
 
   // The load in progress, if load_open > 0 or load_unsettled > 0.
@@ -50,6 +52,7 @@ struct Request {
   bool prefetching = false;
   bool prefetch_queued = false;  // waits in the list of prefetches to go on with
   uint32_t prefetch_computed = 0;
+  uint32_t prefetch_bound = 0;    // blocks asked for; the request may have more
   uint32_t prefetch_pending = 0;  // answers and blocks waited for
   uint32_t prefetch_serial = 0;   // tells answers for this prefetch from those for earlier ones
   uint32_t prefetch_rounds = 0;   // bounded, so that a forgetful table cannot make it ask for ever

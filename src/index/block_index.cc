@@ -152,7 +152,7 @@ uint32_t BlockIndex::find_all(std::span<const BlockKey> keys, GroupId group, uin
         const Node* node = &nodes_[look.candidate];
         __builtin_prefetch(node);
         // Half of the nodes lie across a line border.
-        __builtin_prefetch(&node->reserved);
+        __builtin_prefetch(&node->hit_count);
       }
     }
     if (step < 2 * kLookAhead) continue;
@@ -199,9 +199,7 @@ NodeId BlockIndex::insert(const BlockKey& key, GroupId group, NodeId parent) {
                       .tier_mask = 0,
                       .group = group.value(),
                       .epoch = epoch_,
-                      .hit_count = 0,
-                      .live = 1,
-                      .reserved = 0};
+                      .hit_count = 0};
   table_.insert(hash, node);
   if (parent != kNoNode) ++nodes_[parent].child_count;
   ++node_count_;
@@ -218,7 +216,7 @@ uint32_t BlockIndex::release_if_unused(NodeId node) {
     const NodeId parent = n.parent;
     if (parent != kNoNode) --nodes_[parent].child_count;
     if (n.epoch != epoch_) --stale_count_;
-    n.live = 0;
+    n.group = kFreeGroup;
     n.parent = free_head_;
     free_head_ = node;
     --node_count_;
@@ -256,7 +254,7 @@ bool BlockIndex::unhold(NodeId node) {
 uint64_t BlockIndex::total_holds() const {
   uint64_t total = 0;
   for (NodeId node = 0; node < node_end_; ++node) {
-    if (nodes_[node].live != 0) total += nodes_[node].hold_count;
+    if (nodes_[node].live()) total += nodes_[node].hold_count;
   }
   return total;
 }
@@ -276,7 +274,7 @@ NodeId BlockIndex::next_stale(uint32_t nodes_max) {
   if (sweep_cursor_ >= sweep_end_) sweep_cursor_ = 0;
   for (uint32_t seen = 0; seen < nodes_max && sweep_cursor_ < sweep_end_; ++seen) {
     const NodeId node = sweep_cursor_++;
-    if (nodes_[node].live != 0 && nodes_[node].epoch != epoch_) return node;
+    if (nodes_[node].live() && nodes_[node].epoch != epoch_) return node;
   }
   return kNoNode;
 }

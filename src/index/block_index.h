@@ -74,6 +74,22 @@ class BlockIndex {
   uint32_t find_all(std::span<const BlockKey> keys, GroupId group, uint8_t tier_mask, bool whole,
                     std::span<NodeId> out) const;
 
+  // Hints that cost nothing but memory traffic: find() or insert() of this key follows soon; the
+  // node is looked at soon; the node is given back soon (looks at the node itself).
+  // Forced inline: GCC takes a function that only prefetches for one without effect and drops
+  // calls.
+  [[gnu::always_inline]] void prefetch(const BlockKey& key, GroupId group) const {
+    table_.prefetch(table_.hash(key, group));
+  }
+  [[gnu::always_inline]] void prefetch_node(NodeId node, Tier tier) const {
+    __builtin_prefetch(&nodes_[node], 1);
+    __builtin_prefetch(&nodes_[node].hit_count, 1);  // half of the nodes lie across a line border
+    __builtin_prefetch(&places(tier)[node], 1);
+  }
+  [[gnu::always_inline]] void prefetch_release(NodeId node) const {
+    table_.prefetch(table_.hash(nodes_[node].key, GroupId(nodes_[node].group)));
+  }
+
   // New node without a place. `parent` is kNoNode for the first block of a sequence, else a node of
   // the same group. The key must not be in the index (in the current epoch). kNoNode if the index
   // is full.
@@ -96,10 +112,7 @@ class BlockIndex {
   SlotId slot(NodeId node, Tier tier) const { return SlotId(places(tier)[node].slot); }
 
   // Holds: while the count is above zero no place of the node may be taken away.
-  void hold(NodeId node) {
-    TIERCEL_ASSERT(nodes_[node].hold_count != UINT16_MAX, "more than 65535 holds of one block");
-    ++nodes_[node].hold_count;
-  }
+  void hold(NodeId node) { ++nodes_[node].hold_count; }
   // False (and counted, nothing changed) if the count was zero already: a bug of the caller.
   bool unhold(NodeId node);
   uint32_t hold_count(NodeId node) const { return nodes_[node].hold_count; }
@@ -147,7 +160,7 @@ class BlockIndex {
   // Nodes with a place in `tier`.
   uint32_t resident_count(Tier tier) const { return resident_counts_[static_cast<size_t>(tier)]; }
   // For checks: the id names a node that is in use.
-  bool is_live(NodeId node) const { return node < node_end_ && nodes_[node].live != 0; }
+  bool is_live(NodeId node) const { return node < node_end_ && nodes_[node].live(); }
 
   // Memory of this index by part: nodes, hash table, places of all tiers.
   struct MemoryUse {
@@ -160,17 +173,18 @@ class BlockIndex {
   std::string check() const;
 
  private:
+  static constexpr uint8_t kFreeGroup = UINT8_MAX;
   struct Node {
     BlockKey key;
     NodeId parent;  // also the free list's link
     uint32_t child_count;
-    uint16_t hold_count;
+    uint32_t hold_count;
     uint8_t tier_mask;
-    uint8_t group;
+    uint8_t group;  // kFreeGroup: the node is not in use
     uint8_t epoch;
     uint8_t hit_count;
-    uint8_t live;
-    uint8_t reserved;
+
+    bool live() const { return group != kFreeGroup; }
   };
   static_assert(sizeof(Node) == 48);
   struct Place {

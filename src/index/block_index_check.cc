@@ -30,7 +30,7 @@ std::string BlockIndex::check_nodes() const {
   uint32_t resident_counts[kTierCount] = {};
   for (NodeId node = 0; node < node_end_; ++node) {
     const Node& n = nodes_[node];
-    if (n.live == 0) continue;
+    if (!n.live()) continue;
     const std::string name = "node " + std::to_string(node);
     ++live_count;
     if (n.epoch != epoch_) {
@@ -50,7 +50,7 @@ std::string BlockIndex::check_nodes() const {
     ++child_counts[n.parent];
   }
   for (NodeId node = 0; node < node_end_; ++node) {
-    if (nodes_[node].live == 0 || nodes_[node].child_count == child_counts[node]) continue;
+    if (!nodes_[node].live() || nodes_[node].child_count == child_counts[node]) continue;
     return differs("child count of node " + std::to_string(node), nodes_[node].child_count,
                    child_counts[node]);
   }
@@ -98,7 +98,7 @@ std::string BlockIndex::check_table() const {
 std::string BlockIndex::check_free_list() const {
   uint32_t free_count = 0;
   for (NodeId node = free_head_; node != kNoNode; node = nodes_[node].parent) {
-    if (node >= node_end_ || nodes_[node].live != 0) return "the free list names a node in use";
+    if (node >= node_end_ || nodes_[node].live()) return "the free list names a node in use";
     if (++free_count > node_end_) return "the free list runs in a circle";
   }
   if (free_count + node_count_ != node_end_) {

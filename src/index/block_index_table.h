@@ -81,7 +81,11 @@ class BlockIndexTable {
     return mix(word ^ seed_ ^ uint64_t{group.value()} << 56, multiplier_);
   }
 
-  void prefetch(uint64_t hash) const { __builtin_prefetch(&buckets_[home(hash)]); }
+  // Forced inline: GCC takes a function that only prefetches for one without effect and drops
+  // calls.
+  [[gnu::always_inline]] void prefetch(uint64_t hash) const {
+    __builtin_prefetch(&buckets_[home(hash)]);
+  }
 
   // The entry with this hash for which `matches(node)` is true; kNone if there is none.
   template <typename Matches>

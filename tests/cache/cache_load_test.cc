@@ -206,6 +206,20 @@ TEST_F(CacheLoad, HoldsOfASilentRequestEndAtTheLimit) {
   EXPECT_TRUE(cache->finish(RequestId(2)));
 }
 
+TEST_F(CacheLoad, LoadingAgainAndAgainHoldsEachBlockOnce) {
+  open(test_config(16));
+  const auto keys = test_keys(3);
+  store(1, keys);
+  for (int round = 0; round < 1000; ++round) {
+    ASSERT_EQ(cache->load(RequestId(2), keys, 0, device(3), kNoDeadline), 3u);
+    plane->complete_all(OpKind::kLoad);
+    ASSERT_EQ(poll().at(0).blocks, 3u);
+  }
+  EXPECT_EQ(cache->stats().holds, 3u);
+  ASSERT_TRUE(cache->finish(RequestId(2)));
+  EXPECT_EQ(cache->check(true), "");
+}
+
 TEST_F(CacheLoad, FieldCaseF42BadCallsAreRefusedBeforeAnythingChanges) {
   open(test_config(16));
   const auto keys = test_keys(3);

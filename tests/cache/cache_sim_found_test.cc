@@ -68,6 +68,21 @@ TEST_F(CacheEnds, TwoLivesOfOneIdHaveDifferentGenerations) {
   }
 }
 
+using CachePrefetches = CacheFixture;
+
+TEST_F(CachePrefetches, NoMoreThanWhatIsAskedFor) {
+  open(test_config(16, 1, true));
+  const auto keys = test_keys(4);
+  const std::vector<BlockKey> head(keys.begin(), keys.begin() + 2);
+  ASSERT_TRUE(cache->save(RequestId(1), keys, 2, device(2)));  // all keys are known from here on
+  ASSERT_TRUE(cache->prefetch(RequestId(1), head, 0, in(seconds(1))).value_or(false));
+  EXPECT_EQ(plane->count(OpKind::kStoreExists), 2u);
+  const auto events = settle();
+  EXPECT_EQ(plane->count(OpKind::kStoreGet), 2u);
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].blocks, 2u);
+}
+
 using CacheSaves = CacheFixture;
 
 TEST_F(CacheSaves, BlocksOfFewGroupsDoNotOutrunTheJobs) {

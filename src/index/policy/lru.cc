@@ -48,7 +48,9 @@ void LruPolicy::demote(NodeId node) {
 NodeId LruPolicy::victim(uint32_t scan_max) {
   NodeId node = list_.back();
   for (uint32_t seen = 0; seen < scan_max && node != kNoNode; ++seen, node = list_.before(node)) {
-    if (index_.evictable(node, tier_)) return node;
+    if (!index_.evictable(node, tier_)) continue;
+    list_.prefetch_before(node);
+    return node;
   }
   return kNoNode;
 }

@@ -114,7 +114,10 @@ NodeId S3FifoPolicy::victim(uint32_t scan_max) {
     } else {
       return kNoNode;
     }
-    if (index_.evictable(*at, tier_)) return *at;
+    if (index_.evictable(*at, tier_)) {
+      queue->prefetch_before(*at);
+      return *at;
+    }
     *at = queue->before(*at);
   }
   return kNoNode;

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Driver: one episode of the simulation: a production Cache over simulated ranks, a toy engine on
+// top, and a clock that the driver moves. Steps depend on configuration, episode seed and step
+// number only; a step may be left out without changing what the others choose.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/manual_clock.h"
+#include "base/random.h"
+#include "failure.h"
+#include "sim_config.h"
+#include "toy_engine.h"
+
+namespace tiercel::sim {
+
+class Driver {
+ public:
+  Driver(const SimConfig& config, const Sabotage& sabotage, uint64_t episode_seed);
+  ~Driver();
+  Driver(const Driver&) = delete;
+  Driver& operator=(const Driver&) = delete;
+
+  // Both throw SimFailure.
+  void step(uint64_t number);
+  // Ends the storm, waits for calm, and checks what must hold then.
+  void finish();
+
+  // What was met, to be called once, after the last step.
+  Coverage take_coverage();
+  void set_trace(std::function<void(const std::string&)> trace);
+
+ private:
+  struct World;
+
+  void pick_faults(Random& random);
+  void move_clock(Random& random);
+  void advance_clock(Duration by, bool finely);
+  void settle();
+  void check();
+  void lose_answers();
+  void close_down();
+  void note(const std::string& what);
+
+  const SimConfig& config_;
+  const uint64_t seed_;
+  const bool promises_only_;
+  const bool faultless_;
+  Coverage coverage_;
+  std::unique_ptr<World> world_;
+  std::function<void(const std::string&)> trace_;
+};
+
+}  // namespace tiercel::sim

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim_config.h"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+namespace tiercel::sim {
+namespace {
+
+using std::chrono::milliseconds;
+
+GroupSpec full_group() {
+  GroupSpec group;
+  group.attention = AttentionKind::kGqa;
+  group.kv_head_count = 4;
+  group.head_dim_k = group.head_dim_v = 8;
+  return group;
+}
+
+GroupSpec window_group(uint32_t window_tokens) {
+  GroupSpec group = full_group();
+  group.attention = AttentionKind::kWindow;
+  group.window_tokens = window_tokens;
+  return group;
+}
+
+SimConfig base_config(std::string name, std::string about) {
+  SimConfig config;
+  config.name = std::move(name);
+  config.about = std::move(about);
+  CacheConfig& cache = config.cache;
+  cache.spec.model_id = "simulated";
+  cache.spec.weights_revision = "1";
+  cache.spec.kv_dtype = "bf16";
+  cache.spec.kv_scale_scheme = "none";
+  cache.spec.block_tokens = 4;
+  cache.spec.groups = {full_group()};
+  cache.payload_bytes = {{104}};
+  cache.host_blocks = 16;
+  cache.host_extents = 4;
+  cache.request_blocks_max = 12;
+  cache.requests_max = 10;
+  cache.jobs_in_flight_max = 64;
+  cache.job_blocks_max = 8;
+  cache.prefetch_blocks_max = 16;
+  cache.exists_blocks_max = 16;
+  cache.existence_entries = 256;
+  cache.sweep_nodes_per_poll = 16;
+  cache.why_requests = 16;
+  cache.existence_ttl = milliseconds(2000);
+  cache.absence_ttl = milliseconds(500);
+  cache.save_deadline = milliseconds(1000);
+  cache.hold_limit = milliseconds(5000);
+  return config;
+}
+
+SimConfig pair_config(std::string name, std::string about) {
+  SimConfig config = base_config(std::move(name), std::move(about));
+  config.cache.spec.groups = {full_group(), window_group(9)};
+  config.cache.payload_bytes = {{104, 168}, {72, 40}};
+  config.cache.host_blocks = 24;
+  config.cache.host_extents = 6;
+  return config;
+}
+
+void with_store(SimConfig& config, std::string policy) {
+  config.cache.with_store = true;
+  config.cache.eviction_policy = std::move(policy);
+}
+
+std::vector<SimConfig> make_configs() {
+  std::vector<SimConfig> configs;
+  configs.push_back(base_config("single", "one rank, one group, lru, no store"));
+  {
+    SimConfig config = base_config("single-store", "one rank, one group, 8 blocks, s3fifo, store");
+    with_store(config, "s3fifo");
+    config.cache.host_blocks = 8;
+    configs.push_back(config);
+  }
+  configs.push_back(pair_config("pair", "two ranks, full and window group, lru, no store"));
+  {
+    SimConfig config = pair_config("pair-store", "two ranks, two groups, s3fifo, store");
+    with_store(config, "s3fifo");
+    configs.push_back(config);
+  }
+  {
+    SimConfig config = pair_config("pair-corrupt", "as pair-store, lru, bytes get damaged");
+    with_store(config, "lru");
+    config.corruption = true;
+    configs.push_back(config);
+  }
+  {
+    SimConfig config = pair_config("pair-drops", "as pair-store, lru, answers get lost for ever");
+    with_store(config, "lru");
+    config.cache.host_blocks = 64;
+    config.drops = true;
+    configs.push_back(config);
+  }
+  {
+    SimConfig config =
+        pair_config("window-first", "window group first, another behind, selective writes, store");
+    config.cache.spec.groups = {window_group(6), full_group(), window_group(13)};
+    config.cache.payload_bytes = {{40, 40}, {88, 64}, {24, 200}};
+    with_store(config, "lru");
+    config.cache.device_to_host = WritePolicy::kWriteThroughSelective;
+    config.cache.host_to_store = WritePolicy::kWriteThroughSelective;
+    configs.push_back(config);
+  }
+  {
+    SimConfig config = pair_config("narrow", "every queue and table as small as it may be");
+    with_store(config, "s3fifo");
+    config.ops_in_flight_max = 24;
+    config.cache.requests_max = 5;
+    config.cache.jobs_in_flight_max = 6;
+    config.cache.job_blocks_max = 2;
+    config.cache.put_queue_max = 2;
+    config.cache.prefetch_blocks_max = 3;
+    config.cache.exists_blocks_max = 2;
+    config.cache.existence_entries = 16;
+    config.cache.completions_per_poll_max = 4;
+    config.cache.why_requests = 2;
+    config.cache.sweep_nodes_per_poll = 1;
+    configs.push_back(config);
+  }
+  return configs;
+}
+
+const std::vector<SimConfig>& all_configs() {
+  static const std::vector<SimConfig> configs = make_configs();
+  return configs;
+}
+
+constexpr std::array<std::string_view, 7> kSabotageNames = {
+    "quarantine",        "all_ranks",      "load_holds", "commit_gate",
+    "publish_when_done", "device_release", "verify"};
+
+}  // namespace
+
+std::span<const SimConfig> sim_configs() { return all_configs(); }
+
+const SimConfig* find_sim_config(std::string_view name) {
+  const auto found = std::find_if(all_configs().begin(), all_configs().end(),
+                                  [&](const SimConfig& config) { return config.name == name; });
+  return found == all_configs().end() ? nullptr : &*found;
+}
+
+std::span<const std::string_view> sabotage_names() { return kSabotageNames; }
+
+std::optional<Sabotage> sabotage_of(std::string_view protection) {
+  Sabotage sabotage;
+  if (protection == "quarantine") {
+    sabotage.protections.quarantine = false;
+  } else if (protection == "all_ranks") {
+    sabotage.protections.all_ranks = false;
+  } else if (protection == "load_holds") {
+    sabotage.protections.load_holds = false;
+  } else if (protection == "commit_gate") {
+    sabotage.protections.commit_gate = false;
+  } else if (protection == "publish_when_done") {
+    sabotage.protections.publish_when_done = false;
+  } else if (protection == "device_release") {
+    sabotage.protections.device_release = false;
+  } else if (protection == "verify") {
+    sabotage.verify = false;
+  } else {
+    return std::nullopt;
+  }
+  return sabotage;
+}
+
+std::string faulty_store_url(const SimConfig& config, uint64_t seed) {
+  std::string url = "faulty+memory:pool?fault_seed=" + std::to_string(seed >> 1) +
+                    "&fault_delay=0.3&fault_delay_min=1ms&fault_delay_max=400ms"
+                    "&fault_lost_answer=0.05&fault_error=0.05&fault_no_space=0.05";
+  if (config.drops) url += "&fault_drop=0.02";
+  if (config.corruption) url += "&fault_corrupt=0.3&fault_truncate=0.3";
+  return url;
+}
+
+}  // namespace tiercel::sim

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a simulation runs: named configurations of a cache with tiny tiers, and which faults may be
+// met in each.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "tiercel/cache.h"
+
+#include "cache/protections.h"
+
+namespace tiercel::sim {
+
+struct SimConfig {
+  std::string name;
+  std::string about;
+  CacheConfig cache;
+  uint32_t device_blocks = 40;       // of the toy engine, per group
+  uint32_t lives_max = 6;            // requests alive at once, as far as the engine is concerned
+  uint32_t ops_in_flight_max = 256;  // of the simulated data plane
+  bool corruption = false;           // bytes may be damaged on purpose: host slots and the store
+  bool drops = false;                // answers of the store may never come
+};
+
+// What is switched off to prove that the simulation notices.
+struct Sabotage {
+  Protections protections;
+  bool verify = true;  // RankWorkerOptions::verify
+  // Only what an engine could see: neither what is asked of the data plane nor Cache::check.
+  bool promises_only = false;
+};
+
+std::span<const SimConfig> sim_configs();
+const SimConfig* find_sim_config(std::string_view name);
+
+// "quarantine", "all_ranks", …, "verify"; nullopt for another name.
+std::optional<Sabotage> sabotage_of(std::string_view protection);
+std::span<const std::string_view> sabotage_names();
+
+// The URL of the store that fails, under this configuration.
+std::string faulty_store_url(const SimConfig& config, uint64_t seed);
+
+}  // namespace tiercel::sim
