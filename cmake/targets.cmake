@@ -23,6 +23,7 @@ function(tiercel_room name)
     target_link_libraries(tiercel_${name} PUBLIC tiercel_${room})
   endforeach()
   target_link_libraries(tiercel_${name} PUBLIC tl::expected PRIVATE ${ROOM_PRIVATE})
+  set_property(GLOBAL PROPERTY tiercel_private_${name} ${ROOM_PRIVATE})
 endfunction()
 
 # tiercel_tests(NAME [LABEL label] libraries…): one test program from tests/NAME/*_test.cc.

@@ -3,7 +3,8 @@ function(tiercel_compile_options target)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wconversion -Wshadow
     -Wnon-virtual-dtor -Wold-style-cast -Werror)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-    target_compile_options(${target} PRIVATE -Wthread-safety)
+    # libstdc++ 12 uses what it has deprecated itself, in std::stable_sort.
+    target_compile_options(${target} PRIVATE -Wthread-safety -Wno-deprecated-declarations)
   endif()
 endfunction()
 
@@ -14,6 +15,13 @@ if(TIERCEL_SANITIZE)
   # Tests that replace malloc or pthread functions stand aside for the sanitizers' own replacements.
   add_compile_definitions(TIERCEL_SANITIZED)
   # g++ 12 sees uninitialised members of tl::expected where its sanitizers have moved code.
-  add_compile_options(-Wno-maybe-uninitialized)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    add_compile_options(-Wno-maybe-uninitialized)
+  endif()
   add_link_options(-fsanitize=${tiercel_sanitizers})
+endif()
+
+# The library tells the fuzzer which way an input took; only the targets link the fuzzer itself.
+if(TIERCEL_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link)
 endif()

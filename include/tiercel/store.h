@@ -106,6 +106,9 @@ class Store {
 
   virtual StoreStats stats() const = 0;
 
+  // For people: "ok", or what is wrong and why, such as "open for 2.1 s: 5 timeouts in a row".
+  virtual std::string state() const { return "ok"; }
+
   // Ends everything in flight (completions may still be polled) and lets go of all memory. Later
   // submissions are kUnavailable. kTimeout if the backend still held on at `deadline`.
   virtual Status close(TimePoint deadline) = 0;

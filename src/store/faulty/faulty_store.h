@@ -25,7 +25,7 @@
 
 #include "base/random.h"
 #include "store/faulty/fault_plan.h"
-#include "store/faulty/wake_up.h"
+#include "store/wake_up.h"
 
 namespace tiercel {
 
@@ -54,6 +54,7 @@ class FaultyStore final : public Store {
   Status register_memory(std::span<std::byte> memory) override;
   // Those of the inner store, the faults that were answered added to its failures.
   StoreStats stats() const override;
+  std::string state() const override { return inner_->state(); }
   Status close(TimePoint deadline) override;
 
   // Submissions, ever, whose completion was withheld (close() ends them as unavailable).

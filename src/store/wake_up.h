@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// WakeUp: the one descriptor that announces whatever a faulty store's poll() may have to return: a
-// completion that is ready, a delay that is over (in real time), or news of the inner store.
+// WakeUp: the one descriptor that announces whatever the poll() of a wrapper may have to return: a
+// completion that is ready, a time that has come (in real time), or news of the inner store.
 //
 // It is an epoll descriptor, which is readable while one of the descriptors in it is.
 #pragma once

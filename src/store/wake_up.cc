@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/faulty/wake_up.h"
+#include "store/wake_up.h"
 
 #include <algorithm>
 #include <cerrno>
