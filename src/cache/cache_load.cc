@@ -53,7 +53,9 @@ Result<uint32_t> Cache::Impl::load(RequestId id, std::span<const BlockKey> keys,
   const bool short_of_room = cut == bound && bound < computed_blocks + offered;
   const uint32_t started = start_load(request, cut, device_blocks, offered, deadline);
   explain_unserved(request, computed_blocks + started,
-                   short_of_room ? WhyReason::kLoadFailed : WhyReason::kNoDeviceBlock);
+                   short_of_room                     ? WhyReason::kLoadFailed
+                   : cut < computed_blocks + offered ? WhyReason::kGroupMissing
+                                                     : WhyReason::kNoDeviceBlock);
   visit_path(request, computed_blocks + started, computed_blocks == 0);
   return started;
 }
@@ -67,7 +69,8 @@ uint32_t Cache::Impl::start_load(Request& request, uint32_t cut,
   request.load_first = computed;
   request.load_count = count;
   request.load_code = Code::kOk;
-  request.load_unsettled = 0;
+  request.load_unsettled = 1;  // the starting itself, so that no early answer ends the load
+  request.loading = true;
   request.load_states.assign(static_cast<size_t>(count) * groups(), LoadState::kNotNeeded);
 
   Job* job = nullptr;
@@ -106,15 +109,13 @@ uint32_t Cache::Impl::start_load(Request& request, uint32_t cut,
     }
   }
   if (job != nullptr) submit(*job);
-  if (request.load_unsettled == 0) {
-    // Nothing had to be moved (the engine has every needed block), or nothing could be started.
-    const uint32_t reached = loaded_cut(request);
-    if (reached == computed) return 0;
-    request.loading = true;
-    finish_load(request);
-    return count;
+  if (--request.load_unsettled > 0) return count;
+  // Nothing had to be moved (the engine has every needed block), or nothing could be started.
+  if (loaded_cut(request) == computed) {
+    request.loading = false;
+    return 0;
   }
-  request.loading = true;
+  finish_load(request);
   return count;
 }
 

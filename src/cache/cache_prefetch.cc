@@ -253,9 +253,11 @@ void Cache::Impl::settle_exists(Job& job, JobItem& item, Code code) {
   ++stats_.exists_asked;
   if (code == Code::kOk) {
     ++stats_.exists_found;
-    existence_.set(item.key, item.group, Existence::kPresent, clock_.now() + config_.existence_ttl);
+    existence_.set_answer(item.key, item.group, Existence::kPresent, clock_.now(),
+                          clock_.now() + config_.existence_ttl);
   } else if (code == Code::kNotFound) {
-    existence_.set(item.key, item.group, Existence::kAbsent, clock_.now() + config_.absence_ttl);
+    existence_.set_answer(item.key, item.group, Existence::kAbsent, clock_.now(),
+                          clock_.now() + config_.absence_ttl);
   } else {
     ++stats_.exists_failed;
   }
@@ -310,8 +312,10 @@ void Cache::Impl::end_fill(NodeId node, uint32_t position, Code code) {
     if (arrived) {
       hold_for(*request, node, position);  // until it ends: it has been promised this block
     } else if (request->prefetch_code == Code::kOk && code != Code::kOk &&
-               code != Code::kNotFound && code != Code::kCorrupt && code != Code::kInvalid) {
-      // The store is in trouble. A block that is absent or bad only makes the cut shorter.
+               code != Code::kNotFound && code != Code::kCorrupt && code != Code::kInvalid &&
+               (code != Code::kTimeout || request->prefetch_deadline <= clock_.now())) {
+      // The store is in trouble. A block that is absent or bad only makes the cut shorter, and the
+      // deadline of whoever started the transfer is not that of all who wait: they try again.
       request->prefetch_code = code;
     }
     if (--request->prefetch_pending == 0) queue_prefetch(*request);

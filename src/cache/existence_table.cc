@@ -55,6 +55,13 @@ void ExistenceTable::set(const BlockKey& key, GroupId group, Existence existence
   entry.bad = false;
 }
 
+void ExistenceTable::set_answer(const BlockKey& key, GroupId group, Existence existence,
+                                TimePoint now, TimePoint expires) {
+  const Entry* known = lookup(tag_of(key, group));
+  if (known != nullptr && known->bad && known->expires_ns > now.time_since_epoch().count()) return;
+  set(key, group, existence, expires);
+}
+
 void ExistenceTable::set_bad(const BlockKey& key, GroupId group, TimePoint expires) {
   Entry& entry = take(tag_of(key, group), expires);
   entry.existence = Existence::kAbsent;

@@ -25,6 +25,11 @@ class ExistenceTable {
   Existence find(const BlockKey& key, GroupId group, TimePoint now) const;
   void set(const BlockKey& key, GroupId group, Existence existence, TimePoint expires);
 
+  // What the store answered to a question. An object known to be bad stays known: that it exists is
+  // no news.
+  void set_answer(const BlockKey& key, GroupId group, Existence existence, TimePoint now,
+                  TimePoint expires);
+
   // The object under our key was found bad: absent until the next save, which replaces it, but only
   // `replacements_max` times per key while the entry lives.
   void set_bad(const BlockKey& key, GroupId group, TimePoint expires);

@@ -235,6 +235,28 @@ TEST_F(CacheLoad, FieldCaseF42BadCallsAreRefusedBeforeAnythingChanges) {
   EXPECT_EQ(cache->match({}, 9).possible_blocks, 0u);
 }
 
+TEST_F(CacheLoad, AWindowGroupThatLacksItsWindowShortensTheHitAndSaysSo) {
+  CacheConfig config = test_config(16);
+  config.spec.groups.resize(2);
+  config.spec.groups[1].attention = AttentionKind::kWindow;
+  config.spec.groups[1].window_tokens = 5;  // one block before the cut
+  config.payload_bytes = {{64}, {32}};
+  open(config);
+  const auto keys = test_keys(4);
+  ASSERT_TRUE(cache->save(RequestId(1), keys, 0, device(4)));
+  ASSERT_TRUE(cache->commit(RequestId(1), 16));
+  plane->complete_all(OpKind::kSave, [&](const BlockOp& op, uint32_t) {
+    return op.group == GroupId(1) && op.key == keys[3] ? Code::kUnavailable : Code::kOk;
+  });
+  poll();
+  ASSERT_TRUE(cache->finish(RequestId(1)));
+  EXPECT_EQ(ready(keys), 3u);
+  ASSERT_EQ(cache->load(RequestId(2), keys, 0, device(4), kNoDeadline), 3u);
+  EXPECT_EQ(plane->open_count(OpKind::kLoad), 4u) << "three blocks, and the window's one";
+  plane->complete_all(OpKind::kLoad);
+  EXPECT_EQ(poll().at(0).blocks, 3u);
+}
+
 TEST_F(CacheLoad, AFullRingShortensTheLoad) {
   open(test_config(16), 3);
   const auto keys = test_keys(5);

@@ -103,6 +103,26 @@ TEST_F(CachePrefetch, RequestsWithTheSameMissingPrefixShareOneTransfer) {
   EXPECT_EQ(cache->stats().holds, 8u);
 }
 
+TEST_F(CachePrefetch, TheDeadlineOfWhoStartedATransferIsNotThatOfAllWhoWait) {
+  open(test_config(16, 1, true));
+  const auto keys = test_keys(2);
+  ASSERT_EQ(cache->prefetch(RequestId(1), keys, 0, in(10ms)), true);
+  answer_exists(keys, 2);
+  poll();
+  ASSERT_EQ(cache->prefetch(RequestId(2), keys, 0, in(1s)), true);
+  EXPECT_EQ(cache->stats().get_shared, 2u);
+  clock.advance(10ms);
+  auto events = poll();
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].request, RequestId(1));
+  EXPECT_EQ(plane->count(OpKind::kStoreGet), 4u) << "the second request fetches for itself";
+  plane->complete_all(OpKind::kStoreGet);
+  events = poll();
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].blocks, 2u);
+  EXPECT_EQ(events[0].code, Code::kOk);
+}
+
 TEST_F(CachePrefetch, ABadObjectIsAMissAndReplacedAtTheNextSave) {
   open(test_config(16, 1, true));
   const auto keys = test_keys(1);

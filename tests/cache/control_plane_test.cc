@@ -10,6 +10,7 @@
 
 #include "cache/cache_fixture.h"
 
+#ifndef TIERCEL_SANITIZED
 namespace {
 
 thread_local bool counting = false;
@@ -23,7 +24,6 @@ Function next_definition(const char* name) {
 
 }  // namespace
 
-#ifndef TIERCEL_SANITIZED
 extern "C" int pthread_mutex_lock(pthread_mutex_t* mutex) {
   static const auto next = next_definition<int (*)(pthread_mutex_t*)>("pthread_mutex_lock");
   if (counting) ++locks;

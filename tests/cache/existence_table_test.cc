@@ -71,5 +71,18 @@ TEST(ExistenceTable, ABadObjectIsReplacedABoundedNumberOfTimes) {
   EXPECT_EQ(replaced, ExistenceTable::kReplacementsMax);
 }
 
+TEST(ExistenceTable, ThatABadObjectExistsIsNoNews) {
+  Random random(5);
+  ExistenceTable table(16);
+  const BlockKey key = random_key(random);
+  const TimePoint start{};
+  table.set_bad(key, GroupId(0), start + 5s);
+  table.set_answer(key, GroupId(0), Existence::kPresent, start, start + 1h);
+  EXPECT_EQ(table.find(key, GroupId(0), start), Existence::kAbsent);
+  EXPECT_TRUE(table.take_replacement(key, GroupId(0), start));
+  table.set_answer(key, GroupId(0), Existence::kPresent, start + 5s, start + 1h);
+  EXPECT_EQ(table.find(key, GroupId(0), start + 5s), Existence::kPresent);
+}
+
 }  // namespace
 }  // namespace tiercel
