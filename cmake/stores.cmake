@@ -1,8 +1,8 @@
 # A store is a folder under src/store whose CMakeLists.txt is one line:
 #   tiercel_store(NAME [NEEDS pkg-config-module…])
 # The folder defines `void register_NAME_store(StoreRegistry&)`. A folder whose library is missing
-# is left out with a printed reason. The list that calls every register function is generated, so that
-# no file names all stores and none is lost in a static library.
+# is left out with a printed reason. The list that calls every register function is generated, so
+# that no file names all stores and none is lost in a static library.
 function(tiercel_store name)
   cmake_parse_arguments(STORE "" "" "NEEDS" ${ARGN})
   get_filename_component(folder ${CMAKE_CURRENT_SOURCE_DIR} NAME)

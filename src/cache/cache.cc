@@ -199,6 +199,9 @@ void Cache::Impl::explain_unserved(Request& request, uint32_t from, WhyReason be
       reason = WhyReason::kCleared;
     } else if (place <= BlockPlace::kDisk) {
       reason = gap ? WhyReason::kBehindGap : behind_ready;
+    } else if (place == BlockPlace::kNone && position < view_.block_count() &&
+               view_.best_place(position) <= BlockPlace::kDisk) {
+      reason = WhyReason::kGroupMissing;
     } else if (place == BlockPlace::kInFlight) {
       reason = WhyReason::kInFlight;
     } else if (place == BlockPlace::kStore || place == BlockPlace::kUnknown) {

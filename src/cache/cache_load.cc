@@ -53,9 +53,7 @@ Result<uint32_t> Cache::Impl::load(RequestId id, std::span<const BlockKey> keys,
   const bool short_of_room = cut == bound && bound < computed_blocks + offered;
   const uint32_t started = start_load(request, cut, device_blocks, offered, deadline);
   explain_unserved(request, computed_blocks + started,
-                   short_of_room                     ? WhyReason::kLoadFailed
-                   : cut < computed_blocks + offered ? WhyReason::kGroupMissing
-                                                     : WhyReason::kNoDeviceBlock);
+                   short_of_room ? WhyReason::kLoadFailed : WhyReason::kNoDeviceBlock);
   visit_path(request, computed_blocks + started, computed_blocks == 0);
   return started;
 }

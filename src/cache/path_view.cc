@@ -91,4 +91,12 @@ BlockPlace PathView::worst_place(uint32_t position) const {
   return worst;
 }
 
+BlockPlace PathView::best_place(uint32_t position) const {
+  BlockPlace best = BlockPlace::kNone;
+  for (uint32_t group = 0; group < group_count_; ++group) {
+    best = std::min(best, place(group, position));
+  }
+  return best;
+}
+
 }  // namespace tiercel

@@ -39,6 +39,7 @@ class PathView {
     return {nodes_.data() + group * stride_, block_count_};
   }
   BlockPlace worst_place(uint32_t position) const;
+  BlockPlace best_place(uint32_t position) const;  // of the groups
 
   // Deepest usable cut of at most `bound` blocks in which every needed block satisfies ok(group,
   // position). Never less than computed_blocks (as far as there are blocks).

@@ -252,6 +252,8 @@ TEST_F(CacheLoad, AWindowGroupThatLacksItsWindowShortensTheHitAndSaysSo) {
   ASSERT_TRUE(cache->finish(RequestId(1)));
   EXPECT_EQ(ready(keys), 3u);
   ASSERT_EQ(cache->load(RequestId(2), keys, 0, device(4), kNoDeadline), 3u);
+  EXPECT_EQ(cache->why(RequestId(2))->spans()[0],
+            (WhySpan{3, 1, WhyReason::kGroupMissing, Code::kOk}));
   EXPECT_EQ(plane->open_count(OpKind::kLoad), 4u) << "three blocks, and the window's one";
   plane->complete_all(OpKind::kLoad);
   EXPECT_EQ(poll().at(0).blocks, 3u);

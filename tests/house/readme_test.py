@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The example in README.md is the text of examples/hello.cc, which is compiled and run as a test."""
+"""The example in README.md is the text of examples/hello.cc, which is a test of its own."""
 
 import pathlib
 import sys
