@@ -3,6 +3,12 @@
 // InProcessDataPlane: one thread per rank, joined to the control thread by two single-producer
 // single-consumer rings per rank. Neither side ever waits for the other: a full ring is "busy", an
 // idle worker sleeps on its eventfd and its store's, and is woken by a signal only if it sleeps.
+//
+// close(deadline) lets each rank end the copy that runs, cancels what waits and closes the store.
+// It sleeps meanwhile, never beyond `deadline`. After kTimeout the store, and perhaps the thread,
+// may still use the rank's memory: call close() again, or destroy the plane, which waits for each
+// thread as long as its Store::close takes (that one keeps its own deadline) and then destroys the
+// stores. Only then may the memory go.
 #pragma once
 
 #include <cstdint>

@@ -25,8 +25,10 @@ struct SimulatedFaults {
   double late_completion = 0;  // executes in time, but its completion arrives after up to slow_max
   double fail = 0;             // completes `unavailable` without having run
   double fail_after_run = 0;   // ran, but completes `unavailable`
-  double corrupt_slot = 0;     // one bit of a random host slot of the rank flips before it runs
-  double stall = 0;            // the rank stops for up to stall_max; everything on it waits
+  // One bit flips before the operation runs, in payload or frame of one of the host slots that were
+  // named lately on that rank.
+  double corrupt_slot = 0;
+  double stall = 0;  // the rank stops for up to stall_max; everything on it waits
   Duration stall_max = std::chrono::seconds(2);
 };
 
@@ -45,7 +47,10 @@ class SimulatedDataPlane : public DataPlane {
 
   // Runs everything that is due at the clock's present time. Call after moving the clock.
   virtual void run_due() = 0;
-  // When something will be due next; kNoDeadline if nothing waits.
+  // When something will be due next, never before the present; kNoDeadline if nothing waits. A
+  // store has times of its own: while one has something in flight, that is at most a millisecond
+  // away, for ever if the store never answers. Completions that have arrived and wait for poll()
+  // are not counted.
   virtual TimePoint next_due() const = 0;
   // From now on.
   virtual void set_faults(const SimulatedFaults& faults) = 0;
