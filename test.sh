@@ -3,6 +3,8 @@
 #
 # ./test.sh [PRESET] [ctest arguments…]: installs what is missing, builds PRESET (dev) and runs its
 # tests. Examples: ./test.sh    ./test.sh asan    ./test.sh -R 'key/'    ./test.sh tsan -L unit
+# Two presets test otherwise: `lint` compiles all with clang's checks and looks at layers and style,
+# `fuzz` looks for inputs that break something, $TIERCEL_FUZZ_SECONDS (40) a target.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cd "$root"
@@ -13,7 +15,7 @@ if [ $# -gt 0 ] && [ "${1#-}" = "$1" ]; then
   shift
 fi
 
-scripts/install-deps
+scripts/install-deps --for "$preset"
 # The release preset leaves the tests out; here they are the point.
 scripts/build "$preset" -DTIERCEL_TESTS=ON
 

@@ -118,6 +118,7 @@ Result<std::unique_ptr<ContiguousCopier>> make_copier(const LocalCacheConfig& co
                                      " groups; allowed: exactly " + std::to_string(group_count));
   }
   std::vector<ContiguousGroupMemory> groups;
+  groups.reserve(group_count);
   for (size_t group = 0; group < group_count; ++group) {
     groups.push_back({config.device_memory[rank][group], config.cache.payload_bytes[group][rank]});
   }
@@ -207,22 +208,22 @@ std::shared_ptr<StoreRegistry> make_store_registry() {
   return registry;
 }
 
-Result<std::unique_ptr<LocalCache>> LocalCache::open(const LocalCacheConfig& given,
+Result<std::unique_ptr<LocalCache>> LocalCache::open(const LocalCacheConfig& config,
                                                      const Clock& clock,
                                                      std::shared_ptr<StoreRegistry> registry) {
-  LocalCacheConfig config = given;
-  config.cache.with_store = !config.store_url.empty();
-  TIERCEL_TRY(config.cache.validate());
+  LocalCacheConfig used = config;
+  used.cache.with_store = !config.store_url.empty();
+  TIERCEL_TRY(used.cache.validate());
   if (registry == nullptr) registry = make_store_registry();
-  const Clock& data_clock = config.data_clock == nullptr ? clock : *config.data_clock;
-  TIERCEL_TRY_ASSIGN(const SlotGeometry geometry, host_geometry(config.cache));
+  const Clock& data_clock = used.data_clock == nullptr ? clock : *used.data_clock;
+  TIERCEL_TRY_ASSIGN(const SlotGeometry geometry, host_geometry(used.cache));
 
-  Opener opener(config, data_clock, *registry);
+  Opener opener(used, data_clock, *registry);
   std::vector<RankMemory> ranks;
-  TIERCEL_TRY_ASSIGN(std::unique_ptr<DataPlane> plane, config.metadata_only
+  TIERCEL_TRY_ASSIGN(std::unique_ptr<DataPlane> plane, used.metadata_only
                                                            ? opener.open_metadata_plane()
                                                            : opener.open_plane(geometry, ranks));
-  TIERCEL_TRY_ASSIGN(std::unique_ptr<Cache> cache, Cache::create(config.cache, *plane, clock));
+  TIERCEL_TRY_ASSIGN(std::unique_ptr<Cache> cache, Cache::create(used.cache, *plane, clock));
   return std::unique_ptr<LocalCache>(
       std::make_unique<LocalCacheObject>(std::move(registry), std::move(ranks), std::move(plane),
                                          std::move(cache), clock, data_clock));

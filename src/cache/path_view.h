@@ -30,13 +30,13 @@ class PathView {
   uint32_t block_count() const { return block_count_; }
   uint32_t group_count() const { return group_count_; }
   BlockPlace place(uint32_t group, uint32_t position) const {
-    return places_[group * stride_ + position];
+    return places_[size_t{group} * stride_ + position];
   }
   NodeId node(uint32_t group, uint32_t position) const {
-    return nodes_[group * stride_ + position];
+    return nodes_[size_t{group} * stride_ + position];
   }
   std::span<const NodeId> nodes(uint32_t group) const {
-    return {nodes_.data() + group * stride_, block_count_};
+    return {nodes_.data() + size_t{group} * stride_, block_count_};
   }
   BlockPlace worst_place(uint32_t position) const;
   BlockPlace best_place(uint32_t position) const;  // of the groups

@@ -101,7 +101,7 @@ class CacheBench {
     plane.ops_in_flight_max = std::max(65536u, 2 * options_.request_blocks());
     plane_ = make_metadata_data_plane(plane);
     TIERCEL_TRY_ASSIGN(cache_, Cache::create(config, *plane_, context_.clock));
-    for (uint32_t i = 0; i < options_.request_blocks(); ++i) device_.push_back(DeviceBlockId(i));
+    for (uint32_t i = 0; i < options_.request_blocks(); ++i) device_.emplace_back(i);
     return {};
   }
 

@@ -183,7 +183,7 @@ Status measure(const BenchOptions& options, const BenchContext& context, uint64_
       auto& conditions = figures.back().conditions;
       conditions.emplace_back("limit_is", "memcpy of the same blocks with the same threads");
       conditions.emplace_back("working_set",
-                              format_bytes(2 * kLaneCount * block_count * block_bytes));
+                              format_bytes(uint64_t{2} * kLaneCount * block_count * block_bytes));
       conditions.emplace_back("arena", lanes[0]->pages() == PageKind::kTransparentHuge
                                            ? "anonymous, transparent huge pages, pre-faulted"
                                            : "anonymous, ordinary pages, pre-faulted");

@@ -26,6 +26,7 @@ Result<DeviceMemory> DeviceMemory::create(uint32_t rank_count, uint64_t block_co
 
 std::vector<std::vector<std::span<std::byte>>> DeviceMemory::spans() const {
   std::vector<std::vector<std::span<std::byte>>> spans;
+  spans.reserve(ranks_.size());
   for (const auto& arena : ranks_) {
     spans.push_back({arena->memory().first(block_count_ * block_bytes_)});
   }

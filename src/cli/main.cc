@@ -162,4 +162,5 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace tiercel
 
+// NOLINTNEXTLINE(bugprone-exception-escape): what is left to be thrown ends the tool anyway
 int main(int argc, char** argv) { return tiercel::run(argc, argv); }

@@ -39,7 +39,7 @@ PrefixCache::PrefixCache(const CacheConfig& config, Cache& cache,
     pool.blocks.resize(config.device_blocks);
     pool.free.reserve(config.device_blocks);
     for (uint32_t block = config.device_blocks; block > 0; --block) {
-      pool.free.push_back(DeviceBlockId(block - 1));
+      pool.free.emplace_back(block - 1);
     }
   }
 }

@@ -162,6 +162,7 @@ auto find_named(const Infos& infos, std::string_view name, Name name_of) {
 template <typename Infos, typename Name>
 std::vector<std::string_view> names_of(const Infos& infos, Name name_of) {
   std::vector<std::string_view> names;
+  names.reserve(infos.size());
   for (const auto& info : infos) names.push_back(info.*name_of);
   return names;
 }

@@ -92,7 +92,7 @@ TEST(CopyWithCrc32c, CopiesAndChecksumsAllSizesAndAlignments) {
   const std::vector<std::byte> source = random_bytes(200'000, 6);
   std::vector<size_t> sizes;
   for (size_t size = 0; size <= 300; ++size) sizes.push_back(size);
-  for (size_t piece : {16384, 32768, 65536, 131072}) {
+  for (size_t piece : {16384u, 32768u, 65536u, 131072u}) {
     for (size_t size : {piece - 1, piece, piece + 1, piece + 17}) sizes.push_back(size);
   }
   Random random(7);

@@ -79,8 +79,8 @@ TEST(Vectors, KeyDocumentsAndNamespacesAgree) {
   for (const Json& vector : vectors()["specs"]) {
     const KvSpec spec = spec_of(vector["spec"]);
     const auto document = key_document(spec);
-    EXPECT_EQ(hex_of(document), vector["key_document"]);
-    EXPECT_EQ(make_namespace(spec)->hex(), vector["namespace"]);
+    EXPECT_EQ(hex_of(document), vector["key_document"].get<std::string>());
+    EXPECT_EQ(make_namespace(spec)->hex(), vector["namespace"].get<std::string>());
     EXPECT_EQ(*parse_key_document(document), spec);
   }
 }
@@ -88,7 +88,7 @@ TEST(Vectors, KeyDocumentsAndNamespacesAgree) {
 TEST(Vectors, RootsAgree) {
   for (const Json& vector : vectors()["roots"]) {
     EXPECT_EQ(make_root(digest_of<Namespace>(vector["namespace"]), scope_of(vector["scope"])).hex(),
-              vector["root"]);
+              vector["root"].get<std::string>());
   }
 }
 
@@ -104,8 +104,10 @@ TEST(FieldCase, F06BlockKeysAreTheSameInEveryProcess) {
     }
     const auto parent = digest_of<BlockKey>(vector["parent"]);
     const auto tokens = vector["tokens"].get<std::vector<TokenId>>();
-    EXPECT_EQ(chain_block_key(parent, tokens, extras).hex(), vector["block_key"]);
-    EXPECT_EQ(partial_block_key(parent, tokens, extras).hex(), vector["partial_block_key"]);
+    EXPECT_EQ(chain_block_key(parent, tokens, extras).hex(),
+              vector["block_key"].get<std::string>());
+    EXPECT_EQ(partial_block_key(parent, tokens, extras).hex(),
+              vector["partial_block_key"].get<std::string>());
   }
 }
 
@@ -131,7 +133,7 @@ TEST(Vectors, ForeignKeysAgree) {
         foreign_block_key(EngineHash::kSha256, digest_of<BlockKey>(vector["engine_hash"]).bytes,
                           scope_of(vector["scope"]), vector["scope_included"])
             ->hex(),
-        vector["block_key"]);
+        vector["block_key"].get<std::string>());
   }
 }
 
@@ -161,7 +163,7 @@ TEST(Vectors, FramesAgree) {
     frame.checksum = fields["checksum"];
     std::array<std::byte, kFrameBytes> bytes;
     encode_frame(frame, bytes);
-    EXPECT_EQ(hex_of(bytes), vector["bytes"]);
+    EXPECT_EQ(hex_of(bytes), vector["bytes"].get<std::string>());
     EXPECT_EQ(*decode_frame(bytes), frame);
   }
 }

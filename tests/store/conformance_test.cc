@@ -14,7 +14,8 @@ INSTANTIATE_TEST_SUITE_P(Stores, StoreConformance, ::testing::ValuesIn(conforman
 TEST_P(StoreConformance, ReturnsTheBytesThatWerePut) {
   Handle handle = open_empty();
   uint32_t number = 0;
-  for (size_t bytes : {1, 2, 3, 4, 5, 63, 64, 4095, 4096, 4097, 65536, 1000003, 5 << 20}) {
+  for (size_t bytes :
+       {1u, 2u, 3u, 4u, 5u, 63u, 64u, 4095u, 4096u, 4097u, 65536u, 1000003u, 5u << 20}) {
     for (size_t pieces = 1; pieces <= kStoreSpanCountMax; ++pieces) {
       const ObjectKey key = test_key(++number);
       const std::vector<std::byte> value = test_value(bytes, number);
@@ -64,7 +65,7 @@ TEST_P(StoreConformance, RefusesAGetOfAnotherLength) {
   Handle handle = open_empty();
   const std::vector<std::byte> value = test_value(100, 1);
   ASSERT_EQ(handle.put_value(test_key(1), value), Code::kOk);
-  for (size_t bytes : {1, 99, 101, 200}) {
+  for (size_t bytes : {1u, 99u, 101u, 200u}) {
     EXPECT_EQ(handle.get_value(test_key(1), bytes).first, Code::kInvalid) << bytes;
   }
   EXPECT_EQ(handle.get_value(test_key(1), 100), std::pair(Code::kOk, value));

@@ -160,7 +160,7 @@ TEST_F(RankWorkerTest, ObjectOfAnotherLengthOrBlockIsCorrupt) {
   TestRank& rank = *ranks_[1];
   auto worker = rank.make_worker(store_.make(), clock_);
   const SlotId slot = nth_slot(geometry_, GroupId(0), 0);
-  for (uint64_t block : {3, 4}) {
+  for (uint64_t block : {3u, 4u}) {
     ASSERT_EQ(run_op(*worker, make_op(OpKind::kSave, block, slot)), Code::kOk);
     ASSERT_EQ(run_op(*worker, make_op(OpKind::kStorePut, block, slot)), Code::kOk);
   }

@@ -217,7 +217,7 @@ std::string GuardStore::state() const {
 
 Status GuardStore::close(TimePoint deadline) {
   closed_ = true;
-  const Status closed = inner_->close(deadline);
+  Status closed = inner_->close(deadline);
   std::vector<StoreCompletion> answers;
   take_inner_answers(&answers);
   if (!answers.empty() && ready_.empty() && wake_up_) wake_up_->raise();
