@@ -16,6 +16,11 @@ enum class Tier : uint8_t {
 };
 inline constexpr uint32_t kTierCount = 3;
 
+// The tier's bit in a mask of tiers.
+constexpr uint8_t tier_bit(Tier tier) {
+  return static_cast<uint8_t>(1u << static_cast<unsigned>(tier));
+}
+
 // "device", "host", "disk"; "unknown" for a value out of range.
 constexpr std::string_view to_string(Tier tier) {
   switch (tier) {

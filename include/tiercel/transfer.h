@@ -35,6 +35,12 @@ enum class OpKind : uint8_t {
 };
 inline constexpr size_t kOpKindCount = 6;
 
+// Whether operations of this kind touch a host slot, a device block.
+constexpr bool uses_slot(OpKind kind) {
+  return kind != OpKind::kStoreExists && kind != OpKind::kStoreRemove;
+}
+constexpr bool uses_device(OpKind kind) { return kind == OpKind::kLoad || kind == OpKind::kSave; }
+
 // "load", "save", "store_get", "store_put", "store_exists", "store_remove"
 std::string_view to_string(OpKind kind);
 

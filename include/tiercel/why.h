@@ -63,6 +63,12 @@ struct WhyRecord {
   std::array<WhySpan, kSpanCountMax> spans_storage{};
 
   std::span<const WhySpan> spans() const { return {spans_storage.data(), span_count}; }
+  // Forgets all spans: a new look at what is served.
+  void start(uint32_t served) {
+    served_blocks = served;
+    span_count = 0;
+    truncated = false;
+  }
   // Joins with the last span where they touch and agree. No allocation.
   void add(WhySpan span);
   // Several lines of text for a person.

@@ -20,8 +20,8 @@ BlockIndexOptions index_options(const CacheConfig& config, const SlotGeometry& g
   const uint64_t device = uint64_t{config.device_blocks} * config.spec.groups.size();
   options.node_count_max = static_cast<uint32_t>(
       std::min<uint64_t>(slots + device + (slots + device) / 16 + kSpareNodes, 1u << 31));
-  options.tier_mask = static_cast<uint8_t>(1u << static_cast<unsigned>(Tier::kHost));
-  if (config.device_blocks > 0) options.tier_mask |= 1u << static_cast<unsigned>(Tier::kDevice);
+  options.tier_mask = tier_bit(Tier::kHost);
+  if (config.device_blocks > 0) options.tier_mask |= tier_bit(Tier::kDevice);
   options.group_count = static_cast<uint8_t>(config.spec.groups.size());
   for (size_t group = 0; group < config.spec.groups.size(); ++group) {
     if (config.spec.groups[group].attention == AttentionKind::kWindow) {
@@ -90,6 +90,15 @@ Match Cache::Impl::match(std::span<const BlockKey> keys, uint32_t computed_block
   return match;
 }
 
+Status Cache::Impl::check_computed(std::string_view verb, RequestId id, uint32_t computed_blocks,
+                                   size_t key_count) const {
+  if (computed_blocks <= key_count) return {};
+  return Error(Code::kInvalid,
+               fmt::format("{} of request {} has computed_blocks {}; allowed: 0 to {}, the number "
+                           "of keys",
+                           verb, id.value(), computed_blocks, key_count));
+}
+
 Result<Request*> Cache::Impl::request_for(RequestId id, std::span<const BlockKey> keys) {
   Request* request = requests_.find(id);
   if (request == nullptr) {
@@ -128,7 +137,7 @@ void Cache::Impl::visit_path(Request& request, uint32_t known_blocks, bool view_
   }
 }
 
-void Cache::Impl::count_hit(const Request& request, NodeId node, uint32_t position) {
+void Cache::Impl::count_hit(Request& request, NodeId node, uint32_t position) {
   index_.count_hit(node);
   if (config_.with_store && config_.host_to_store == WritePolicy::kWriteThroughSelective &&
       index_.hit_count(node) == config_.selective_hits && index_.is_in(node, Tier::kHost)) {
@@ -184,9 +193,7 @@ void Cache::Impl::add_timer(TimerKind kind, TimePoint at, uint32_t index, uint32
 
 void Cache::Impl::explain_unserved(Request& request, uint32_t from, WhyReason behind_ready) {
   // `view_` holds the latest look at this request's path.
-  request.why.served_blocks = from;
-  request.why.span_count = 0;
-  request.why.truncated = false;
+  request.why.start(from);
   const auto count = static_cast<uint32_t>(request.keys.size());
   bool gap = false;
   for (uint32_t position = from; position < count; ++position) {
@@ -214,16 +221,14 @@ void Cache::Impl::explain_unserved(Request& request, uint32_t from, WhyReason be
   }
 }
 
-bool Cache::Impl::saves_pending(const Request& request) const { return request.save_queued; }
-
 void Cache::Impl::recycle_if_done(Request& request) {
   if (request.device_references > 0) return;
-  if (request.device_notice && (request.living || !saves_pending(request))) {
+  if (request.device_notice && (request.living || !request.save_queued)) {
     request.device_notice = false;
     emit(CacheEvent{EventKind::kDeviceReleased, Code::kOk, false, request.id, request.generation,
                     0});
   }
-  if (request.living || saves_pending(request)) return;
+  if (request.living || request.save_queued) return;
   requests_.recycle(request);
 }
 
@@ -236,7 +241,6 @@ Result<Farewell> Cache::Impl::end(RequestId id, bool aborted) {
   request->loading = false;  // what still comes is for nobody
   request->load_unsettled = 0;
   request->prefetching = false;
-  request->aborted = aborted;
   visit_path(*request, request->why.served_blocks, false);
   release_holds(*request);
   if (aborted && request->save_queued) {
@@ -250,7 +254,7 @@ Result<Farewell> Cache::Impl::end(RequestId id, bool aborted) {
   requests_.end_life(*request);
   Farewell farewell;
   farewell.generation = request->generation;
-  farewell.device_busy = request->device_references > 0 || saves_pending(*request);
+  farewell.device_busy = request->device_references > 0 || request->save_queued;
   request->device_notice = farewell.device_busy;
   if (!protections_.device_release) {
     farewell.device_busy = false;
@@ -318,8 +322,7 @@ uint64_t Cache::Impl::expected_holds() const {
       if (!item.settled && item.node != kNoNode) ++holds;
     }
   });
-  const_cast<RequestTable&>(requests_).for_each(
-      [&](const Request& request) { holds += request.hold_count; });
+  requests_.for_each([&](const Request& request) { holds += request.hold_count; });
   return holds;
 }
 

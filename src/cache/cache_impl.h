@@ -13,6 +13,8 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <string_view>
 #include <vector>
 
 #include "tiercel/cache.h"
@@ -76,11 +78,13 @@ class Cache::Impl {
   // Shared by all verbs (cache.cc).
   uint32_t groups() const { return view_.group_count(); }
   bool refuses_work() const { return closing_ || clear_pending_; }
+  Status check_computed(std::string_view verb, RequestId id, uint32_t computed_blocks,
+                        size_t key_count) const;
   Result<Request*> request_for(RequestId id, std::span<const BlockKey> keys);
   // Tells the eviction policy, once per life. `view_is_whole`: view_ shows the path from its first
   // block.
   void visit_path(Request& request, uint32_t known_blocks, bool view_is_whole);
-  void count_hit(const Request& request, NodeId node, uint32_t position);
+  void count_hit(Request& request, NodeId node, uint32_t position);
   void unhold_node(NodeId node);
   void drop_bad_copy(NodeId node, SlotId slot);
   void hold_for(Request& request, NodeId node, uint32_t position);
@@ -88,13 +92,14 @@ class Cache::Impl {
   void add_timer(TimerKind kind, TimePoint at, uint32_t index, uint32_t generation);
   void emit(const CacheEvent& event) { events_.push(event); }
   void explain_unserved(Request& request, uint32_t from, WhyReason behind_ready);
-  bool saves_pending(const Request& request) const;
   void recycle_if_done(Request& request);
 
   // Jobs (cache_poll.cc). Items are added while the caller knows that the plane has room.
   size_t room(uint32_t reserved_share) const;
   JobItem& add_item(Job& job, NodeId node, const BlockKey& key, GroupId group, uint32_t position);
   void submit(Job& job);
+  // The same, or takes the job back if nothing came into it; null: nothing.
+  void submit_or_cancel(Job* job);
   void take_completions();
   void close_item(Job& job, JobItem& item);
   void settle(Job& job, JobItem& item, Code code);
@@ -123,6 +128,7 @@ class Cache::Impl {
   void settle_get(Job& job, JobItem& item, Code code);
 
   // cache_save.cc
+  uint32_t save_end(const Request& request) const;
   void queue_save(Request& request);
   void pump_saves();
   bool pump_save(Request& request);
@@ -130,8 +136,13 @@ class Cache::Impl {
   bool start_save(Request& request, uint32_t position, Job** job);
   void drop_saves(Request& request, WhyReason reason);
   void settle_save(Job& job, JobItem& item, Code code);
+  // Room for a block that is to be filled, and the item that fills it. Without room the node is
+  // given back unless something else needs it.
+  std::optional<SlotId> acquire_for(NodeId node);
+  JobItem& begin_fill(Job& job, NodeId node, SlotId slot, const BlockKey& key, GroupId group,
+                      uint32_t position);
   void end_fill(NodeId node, uint32_t position, Code code);
-  void queue_put(NodeId node, const Request* request, uint32_t position);
+  void queue_put(NodeId node, Request* request, uint32_t position);
   void pump_puts();
   void settle_put(Job& job, JobItem& item, Code code);
   void add_why(const Job& job, uint32_t position, WhyReason reason, Code code);
@@ -165,7 +176,7 @@ class Cache::Impl {
   bool clear_pending_ = false;
   bool closing_ = false;
   TimePoint close_deadline_ = kNoDeadline;
-  mutable CacheStats stats_;
+  CacheStats stats_;
 };
 
 }  // namespace tiercel

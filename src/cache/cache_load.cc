@@ -19,12 +19,7 @@ Result<uint32_t> Cache::Impl::load(RequestId id, std::span<const BlockKey> keys,
                              "the {} groups",
                              id.value(), device_blocks.size(), groups()));
   }
-  if (computed_blocks > keys.size()) {
-    return Error(Code::kInvalid,
-                 fmt::format("load of request {} has computed_blocks {}; allowed: 0 to {}, the "
-                             "number of keys",
-                             id.value(), computed_blocks, keys.size()));
-  }
+  TIERCEL_TRY(check_computed("load", id, computed_blocks, keys.size()));
   TIERCEL_TRY_ASSIGN(Request* const found, request_for(id, keys));
   Request& request = *found;
   if (request.loading) {

@@ -72,6 +72,15 @@ void Cache::Impl::submit(Job& job) {
   jobs_.retire_if_closed(job);
 }
 
+void Cache::Impl::submit_or_cancel(Job* job) {
+  if (job == nullptr) return;
+  if (job->items.empty()) {
+    jobs_.cancel(*job);
+  } else {
+    submit(*job);
+  }
+}
+
 void Cache::Impl::take_completions() {
   for (uint32_t taken = 0; taken < config_.completions_per_poll_max;) {
     const size_t count = plane_.poll(completions_);
@@ -98,7 +107,7 @@ void Cache::Impl::take_completions() {
 
 void Cache::Impl::close_item(Job& job, JobItem& item) {
   if (item.has_slot) host_.drop_reference(item.slot);
-  if (job.kind != OpKind::kLoad && job.kind != OpKind::kSave) return;
+  if (!uses_device(job.kind)) return;
   Request* request = requests_.at(job.request, job.request_generation);
   TIERCEL_ASSERT(request != nullptr, "a request outlives the transfers that touch its blocks");
   --request->device_references;
@@ -128,7 +137,7 @@ void Cache::Impl::settle(Job& job, JobItem& item, Code code) {
       break;
   }
   if (item.ranks_open != 0) return;
-  if (job.kind != OpKind::kLoad && job.kind != OpKind::kSave) return;
+  if (!uses_device(job.kind)) return;
   Request* request = requests_.at(job.request, job.request_generation);
   if (request != nullptr && request->device_references == 0) recycle_if_done(*request);
 }

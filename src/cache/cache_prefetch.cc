@@ -22,12 +22,7 @@ uint32_t rounds_max(const CacheConfig& config, size_t blocks, uint32_t groups) {
 
 Result<bool> Cache::Impl::prefetch(RequestId id, std::span<const BlockKey> keys,
                                    uint32_t computed_blocks, TimePoint deadline) {
-  if (computed_blocks > keys.size()) {
-    return Error(Code::kInvalid,
-                 fmt::format("prefetch of request {} has computed_blocks {}; allowed: 0 to {}, the "
-                             "number of keys",
-                             id.value(), computed_blocks, keys.size()));
-  }
+  TIERCEL_TRY(check_computed("prefetch", id, computed_blocks, keys.size()));
   TIERCEL_TRY_ASSIGN(Request* const found, request_for(id, keys));
   Request& request = *found;
   if (request.prefetching) {
@@ -142,7 +137,7 @@ uint32_t Cache::Impl::fetch(Request& request, uint32_t cut, bool* no_room) {
   Job* job = nullptr;
   size_t capacity = room(8);
   const auto flush = [&] {
-    if (job != nullptr) submit(*job);
+    submit_or_cancel(job);
     job = nullptr;
   };
   for (uint32_t position = view_.first_uncomputed(); position < cut; ++position) {
@@ -170,32 +165,16 @@ uint32_t Cache::Impl::fetch(Request& request, uint32_t cut, bool* no_room) {
         return waited;
       }
       const GroupId group_id(static_cast<uint8_t>(group));
-      const bool quarantine_full = host_.counts().quarantined >= quarantine_slots_max_;
-      const NodeId node =
-          quarantine_full ? kNoNode : node_for_fill(request.keys, group_id, position);
-      std::optional<SlotId> slot;
-      if (node != kNoNode) {
-        index_.hold(node);  // against our own search for room
-        slot = host_.acquire(group_id);
-        index_.unhold(node);
-      }
+      const NodeId node = node_for_fill(request.keys, group_id, position);
+      const std::optional<SlotId> slot = acquire_for(node);
       if (!slot) {
         // The tier has no room that may be taken: what we have is what the request gets.
-        if (node != kNoNode) index_.release_if_unused(node);
         if (request.prefetch_code == Code::kOk) request.prefetch_code = Code::kNoSpace;
-        if (job->items.empty()) {
-          jobs_.cancel(*job);
-          job = nullptr;
-        }
         flush();
         return waited;
       }
-      JobItem& item = add_item(*job, node, request.keys[position], group_id, position);
-      item.slot = *slot;
-      item.has_slot = true;
-      fills_.begin(node);
+      begin_fill(*job, node, *slot, request.keys[position], group_id, position);
       fills_.wait(node, request.index, request.generation, request.prefetch_serial);
-      if (!protections_.publish_when_done) host_.publish(node, *slot, BlockPosition{});
       ++waited;
       --capacity;
       if (job->items.size() == config_.job_blocks_max) flush();
@@ -218,15 +197,14 @@ void Cache::Impl::finish_prefetch(Request& request, Code code) {
   if (!refuses_work()) {
     view_.look(request.keys, request.prefetch_computed, clock_.now());
     event.blocks = view_.usable_cut(BlockPlace::kDisk, request.prefetch_bound);
-    explain_unserved(request, event.blocks, WhyReason::kBehindGap);
-    if (code != Code::kOk) {
+    if (code == Code::kOk) {
+      explain_unserved(request, event.blocks, WhyReason::kBehindGap);
+    } else {
       const auto count = static_cast<uint32_t>(request.keys.size());
       const WhyReason reason =
           code == Code::kNoSpace ? WhyReason::kNoHostSpace : WhyReason::kStoreFailed;
-      request.why.span_count = 0;
-      if (count > event.blocks) {
-        request.why.add(WhySpan{event.blocks, count - event.blocks, reason, code});
-      }
+      request.why.start(event.blocks);
+      request.why.add(WhySpan{event.blocks, count - event.blocks, reason, code});
     }
   }
   emit(event);
@@ -299,6 +277,28 @@ void Cache::Impl::settle_get(Job&, JobItem& item, Code code) {
   }
   end_fill(node, item.position, code);
   unhold_node(node);
+}
+
+std::optional<SlotId> Cache::Impl::acquire_for(NodeId node) {
+  if (node == kNoNode) return std::nullopt;
+  std::optional<SlotId> slot;
+  if (host_.counts().quarantined < quarantine_slots_max_) {
+    index_.hold(node);  // against our own search for room
+    slot = host_.acquire(index_.group(node));
+    index_.unhold(node);
+  }
+  if (!slot) index_.release_if_unused(node);
+  return slot;
+}
+
+JobItem& Cache::Impl::begin_fill(Job& job, NodeId node, SlotId slot, const BlockKey& key,
+                                 GroupId group, uint32_t position) {
+  JobItem& item = add_item(job, node, key, group, position);
+  item.slot = slot;
+  item.has_slot = true;
+  fills_.begin(node);
+  if (!protections_.publish_when_done) host_.publish(node, slot, BlockPosition{});
+  return item;
 }
 
 void Cache::Impl::end_fill(NodeId node, uint32_t position, Code code) {

@@ -67,10 +67,14 @@ Status Cache::Impl::commit(RequestId id, uint64_t token_count) {
   return {};
 }
 
+// Positions before it may be saved now: they were declared and have KV.
+uint32_t Cache::Impl::save_end(const Request& request) const {
+  return static_cast<uint32_t>(
+      std::min<size_t>(request.save_blocks.size() / groups(), request.committed_blocks));
+}
+
 void Cache::Impl::queue_save(Request& request) {
-  const size_t declared = request.save_blocks.size() / groups();
-  if (request.save_cursor >= std::min<size_t>(declared, request.committed_blocks)) return;
-  if (request.save_queued) return;
+  if (request.save_queued || request.save_cursor >= save_end(request)) return;
   request.save_queued = true;
   request.save_by = clock_.now() + config_.save_deadline;
   save_queue_.push(QueuedRequest{request.index, request.generation});
@@ -91,8 +95,7 @@ void Cache::Impl::pump_saves() {
 }
 
 bool Cache::Impl::pump_save(Request& request) {
-  const auto end = static_cast<uint32_t>(
-      std::min<size_t>(request.save_blocks.size() / groups(), request.committed_blocks));
+  const uint32_t end = save_end(request);
   Job* job = nullptr;
   bool done = true;
   size_t capacity = room(4);
@@ -129,13 +132,7 @@ bool Cache::Impl::pump_save(Request& request) {
       break;
     }
   }
-  if (job != nullptr) {
-    if (job->items.empty()) {
-      jobs_.cancel(*job);
-    } else {
-      submit(*job);
-    }
-  }
+  submit_or_cancel(job);
   return done;
 }
 
@@ -182,32 +179,20 @@ bool Cache::Impl::start_save(Request& request, uint32_t position, Job** job) {
       TIERCEL_ASSERT(*job != nullptr, "the caller has seen that there is room for a job");
     }
     if (node == kNoNode) node = index_.insert(key, group_id, parent);
-    std::optional<SlotId> slot;
-    if (node != kNoNode && host_.counts().quarantined < quarantine_slots_max_) {
-      index_.hold(node);  // against our own search for room
-      slot = host_.acquire(group_id);
-      index_.unhold(node);
-    }
+    const std::optional<SlotId> slot = acquire_for(node);
     if (!slot) {
-      if (node != kNoNode) index_.release_if_unused(node);
       ++stats_.save_no_space;
       request.why.add(WhySpan{position, 1, WhyReason::kSaveNoSpace, Code::kNoSpace});
       return false;
     }
-    JobItem& item = add_item(**job, node, key, group_id, position);
-    item.slot = *slot;
-    item.has_slot = true;
-    item.device_block = device;
-    fills_.begin(node);
+    begin_fill(**job, node, *slot, key, group_id, position).device_block = device;
     ++request.device_references;
-    if (!protections_.publish_when_done) host_.publish(node, *slot, BlockPosition{});
   }
   return true;
 }
 
 void Cache::Impl::drop_saves(Request& request, WhyReason reason) {
-  const auto end = static_cast<uint32_t>(
-      std::min<size_t>(request.save_blocks.size() / groups(), request.committed_blocks));
+  const uint32_t end = save_end(request);
   if (request.save_cursor < end) {
     stats_.save_dropped += end - request.save_cursor;
     request.why.add(WhySpan{request.save_cursor, end - request.save_cursor, reason, Code::kOk});
@@ -243,16 +228,13 @@ void Cache::Impl::settle_save(Job& job, JobItem& item, Code code) {
   unhold_node(node);
 }
 
-void Cache::Impl::queue_put(NodeId node, const Request* request, uint32_t position) {
+void Cache::Impl::queue_put(NodeId node, Request* request, uint32_t position) {
   const BlockKey& key = index_.key(node);
   if (existence_.find(key, index_.group(node), clock_.now()) == Existence::kPresent) return;
   if (put_queue_.size() >= put_queue_max_) {
     ++stats_.put_dropped;
     if (request != nullptr) {
-      if (WhyRecord* why =
-              requests_.why_of_life(request->id, request->index, request->generation)) {
-        why->add(WhySpan{position, 1, WhyReason::kPutDropped, Code::kBusy});
-      }
+      request->why.add(WhySpan{position, 1, WhyReason::kPutDropped, Code::kBusy});
     }
     return;
   }
@@ -294,11 +276,7 @@ void Cache::Impl::pump_puts() {
       }
       unhold_node(put.node);
     }
-    if (job->items.empty()) {
-      jobs_.cancel(*job);
-    } else {
-      submit(*job);
-    }
+    submit_or_cancel(job);
   }
 }
 

@@ -8,10 +8,6 @@
 namespace tiercel {
 namespace {
 
-// How many blocks a search for a victim looks at: those that are held or have children in flight
-// are few and stand together, so this bounds the worst step without ever being met in ordinary use.
-constexpr uint32_t kVictimScanMax = 4096;
-
 uint64_t count_slots(const SlotGeometry& geometry) {
   uint64_t slots = 0;
   for (uint32_t extent = 0; extent < geometry.extent_count(); ++extent) {

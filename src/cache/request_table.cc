@@ -66,7 +66,7 @@ void RequestTable::recycle(Request& request) {
   ended_next_ = (ended_next_ + 1) % ended_.size();
 
   // Vectors keep their memory for the next life.
-  request.in_use = request.aborted = request.visited = false;
+  request.in_use = request.visited = false;
   request.keys.clear();
   request.loading = false;
   request.load_count = request.load_unsettled = 0;

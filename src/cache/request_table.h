@@ -30,8 +30,7 @@ struct Request {
   uint32_t index = 0;       // in the table
   uint32_t generation = 0;  // no two lives share one, whatever their ids
   bool in_use = false;
-  bool living = false;  // until finish or abort
-  bool aborted = false;
+  bool living = false;   // until finish or abort
   bool visited = false;  // the eviction policy has been told
 
   std::vector<BlockKey> keys;
@@ -98,8 +97,8 @@ class RequestTable {
   uint32_t in_use() const { return in_use_; }
 
   template <typename Visit>
-  void for_each(Visit&& visit) {
-    for (Request& request : requests_) {
+  void for_each(Visit&& visit) const {
+    for (const Request& request : requests_) {
       if (request.in_use) visit(request);
     }
   }

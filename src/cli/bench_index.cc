@@ -23,7 +23,7 @@ constexpr double kNanosecondsPerSecond = 1e9;
 constexpr uint32_t kSmallIndexBlocks = 10'000;
 // Requests of one run.
 constexpr uint32_t kListsMax = 32;
-constexpr uint8_t kHostMask = 1u << static_cast<unsigned>(Tier::kHost);
+constexpr uint8_t kHostMask = tier_bit(Tier::kHost);
 // Keys, index, hash map, and lists of numbers.
 constexpr uint64_t kBytesPerBlock = 32 + 96 + 100 + 8;
 

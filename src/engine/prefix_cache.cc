@@ -11,8 +11,7 @@
 namespace tiercel {
 namespace {
 
-constexpr uint32_t kVictimScanMax = 4096;
-constexpr uint8_t kDeviceMask = 1u << static_cast<unsigned>(Tier::kDevice);
+constexpr uint8_t kDeviceMask = tier_bit(Tier::kDevice);
 
 }  // namespace
 

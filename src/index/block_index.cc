@@ -230,14 +230,14 @@ void BlockIndex::set_place(NodeId node, Tier tier, SlotId slot) {
   TIERCEL_ASSERT(is_live(node), "place for a node that is not in the index");
   TIERCEL_ASSERT(places(tier) != nullptr, "this index has no places for the tier");
   TIERCEL_ASSERT(!is_in(node, tier), "block has a place in the tier already");
-  nodes_[node].tier_mask |= bit(tier);
+  nodes_[node].tier_mask |= tier_bit(tier);
   places(tier)[node] = Place{.slot = slot.value(), .links = {}};
   ++resident_counts_[static_cast<size_t>(tier)];
 }
 
 SlotId BlockIndex::clear_place(NodeId node, Tier tier) {
   TIERCEL_ASSERT(is_live(node) && is_in(node, tier), "block has no place in the tier");
-  nodes_[node].tier_mask &= static_cast<uint8_t>(~bit(tier));
+  nodes_[node].tier_mask &= static_cast<uint8_t>(~tier_bit(tier));
   --resident_counts_[static_cast<size_t>(tier)];
   return slot(node, tier);
 }

@@ -106,7 +106,9 @@ class BlockIndex {
 
   // Places. A node is visible in a tier from set_place to clear_place.
   uint8_t tiers(NodeId node) const { return nodes_[node].tier_mask; }
-  bool is_in(NodeId node, Tier tier) const { return (nodes_[node].tier_mask & bit(tier)) != 0; }
+  bool is_in(NodeId node, Tier tier) const {
+    return (nodes_[node].tier_mask & tier_bit(tier)) != 0;
+  }
   void set_place(NodeId node, Tier tier, SlotId slot);  // must not be there yet
   SlotId clear_place(NodeId node, Tier tier);           // must be there; does not release the node
   SlotId slot(NodeId node, Tier tier) const { return SlotId(places(tier)[node].slot); }
@@ -127,7 +129,7 @@ class BlockIndex {
   bool evictable(NodeId node, Tier tier) const {
     const Node& n = nodes_[node];
     if (n.hold_count != 0) return false;
-    if ((n.tier_mask & ~bit(tier)) != 0) return true;
+    if ((n.tier_mask & ~tier_bit(tier)) != 0) return true;
     return n.child_count == 0 || (window_group_mask_ >> n.group & 1) != 0;
   }
 
@@ -209,9 +211,6 @@ class BlockIndex {
   std::string check_table() const;
   std::string check_free_list() const;
 
-  static constexpr uint8_t bit(Tier tier) {
-    return static_cast<uint8_t>(1u << static_cast<unsigned>(tier));
-  }
   Place* places(Tier tier) const { return places_[static_cast<size_t>(tier)]; }
 
   // Constant after construction.

@@ -41,6 +41,10 @@ struct BlockPosition {
   uint32_t position = 0;  // 0 is the first block of the request
 };
 
+// How many blocks a search for a victim looks at: those that are held or have children in flight
+// are few and stand together, so this bounds the worst step without ever being met in ordinary use.
+inline constexpr uint32_t kVictimScanMax = 4096;
+
 class EvictionPolicy {
  public:
   virtual ~EvictionPolicy() = default;

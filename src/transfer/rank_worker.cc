@@ -23,9 +23,6 @@ constexpr Duration kStoreRetry = std::chrono::milliseconds(1);
 constexpr std::array kStoreKindsInOrder = {OpKind::kStoreExists, OpKind::kStoreGet,
                                            OpKind::kStorePut, OpKind::kStoreRemove};
 
-bool uses_slot(OpKind kind) { return kind != OpKind::kStoreExists && kind != OpKind::kStoreRemove; }
-bool uses_device(OpKind kind) { return kind == OpKind::kLoad || kind == OpKind::kSave; }
-
 int64_t to_ns(TimePoint time) { return time.time_since_epoch().count(); }
 TimePoint to_time(int64_t ns) { return TimePoint(Duration(ns)); }
 

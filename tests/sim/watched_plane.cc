@@ -8,8 +8,6 @@
 namespace tiercel::sim {
 namespace {
 
-bool uses_slot(OpKind kind) { return kind <= OpKind::kStorePut; }
-bool uses_device(OpKind kind) { return kind == OpKind::kLoad || kind == OpKind::kSave; }
 bool writes_slot(OpKind kind) { return kind == OpKind::kSave || kind == OpKind::kStoreGet; }
 
 }  // namespace
