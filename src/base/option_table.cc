@@ -52,6 +52,23 @@ const OptionValues::Entry& OptionValues::entry(std::string_view name) const {
   return found->second;
 }
 
+Option make_option(std::string name, OptionType type, std::string help, std::string default_value) {
+  Option option;
+  option.name = std::move(name);
+  option.type = type;
+  option.help = std::move(help);
+  option.default_value = std::move(default_value);
+  return option;
+}
+
+Option make_option(std::string name, OptionType type, std::string help, std::string default_value,
+                   double minimum, double maximum) {
+  Option option = make_option(std::move(name), type, std::move(help), std::move(default_value));
+  option.minimum = minimum;
+  option.maximum = maximum;
+  return option;
+}
+
 bool OptionValues::is_set(std::string_view name) const { return entry(name).value.has_value(); }
 OptionSource OptionValues::source(std::string_view name) const { return entry(name).source; }
 bool OptionValues::get_bool(std::string_view name) const { return get<bool>(entry(name).value); }

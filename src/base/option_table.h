@@ -50,6 +50,11 @@ struct Option {
   bool repeatable = false;                // reserved; must be false
 };
 
+// An option without a range, and one with both ends of it.
+Option make_option(std::string name, OptionType type, std::string help, std::string default_value);
+Option make_option(std::string name, OptionType type, std::string help, std::string default_value,
+                   double minimum, double maximum);
+
 // Where a value came from, lowest first.
 enum class OptionSource : uint8_t { kDefault, kFile, kEnvironment, kCommandLine };
 

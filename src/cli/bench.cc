@@ -3,6 +3,10 @@
 
 #include <array>
 
+#include <fmt/core.h>
+
+#include "base/quantity.h"
+
 namespace tiercel {
 
 std::span<const BenchSubject> bench_subjects() {
@@ -12,6 +16,15 @@ std::span<const BenchSubject> bench_subjects() {
       BenchSubject{"cache", bench_cache},
   };
   return kSubjects;
+}
+
+Status BenchContext::check_blocks_fit(std::string_view option, uint64_t blocks,
+                                      uint64_t bytes_per_block) const {
+  const uint64_t needed = bytes_per_block * blocks;
+  if (needed <= memory.bytes) return {};
+  return Error(Code::kNoSpace,
+               fmt::format("{} is {}, which takes about {}; allowed: up to {} ({})", option, blocks,
+                           format_bytes(needed), format_bytes(memory.bytes), memory.source));
 }
 
 }  // namespace tiercel

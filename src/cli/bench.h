@@ -44,6 +44,9 @@ struct BenchContext {
   std::function<void(const std::string&)> note;  // says what is left out, and why; may be empty
 
   bool stopped() const { return stop != nullptr && stop->load(); }
+
+  // kNoSpace if an index or tier of that many blocks, as the option says, takes more than there is.
+  Status check_blocks_fit(std::string_view option, uint64_t blocks, uint64_t bytes_per_block) const;
 };
 
 using BenchFigures = std::vector<BenchFigure>;

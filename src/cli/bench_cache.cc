@@ -231,13 +231,7 @@ class CacheBench {
 }  // namespace
 
 Result<BenchFigures> bench_cache(const BenchOptions& options, const BenchContext& context) {
-  const uint64_t needed = kBytesPerBlock * options.cache_blocks;
-  if (needed > context.memory.bytes) {
-    return Error(Code::kNoSpace,
-                 fmt::format("cache_blocks is {}, which takes about {}; allowed: up to {} ({})",
-                             options.cache_blocks, format_bytes(needed),
-                             format_bytes(context.memory.bytes), context.memory.source));
-  }
+  TIERCEL_TRY(context.check_blocks_fit("cache_blocks", options.cache_blocks, kBytesPerBlock));
   return CacheBench(options, context).run();
 }
 

@@ -219,14 +219,7 @@ class IndexBench {
 }  // namespace
 
 Result<BenchFigures> bench_index(const BenchOptions& options, const BenchContext& context) {
-  const uint64_t needed = kBytesPerBlock * options.index_blocks;
-  if (needed > context.memory.bytes) {
-    return Error(Code::kNoSpace,
-                 fmt::format("index_blocks is {}, which takes about {}; allowed: up "
-                             "to {} ({})",
-                             options.index_blocks, format_bytes(needed),
-                             format_bytes(context.memory.bytes), context.memory.source));
-  }
+  TIERCEL_TRY(context.check_blocks_fit("index_blocks", options.index_blocks, kBytesPerBlock));
   if (!make_bench_hash_map(1) && context.note) {
     context.note("index: built without libabsl-dev, so there is no hash map to compare with");
   }

@@ -11,21 +11,10 @@ namespace {
 constexpr uint32_t kLargeIndexBlocks = 10'000'000;
 constexpr uint32_t kLargeCacheBlocks = 1'000'000;
 
-Option make(std::string name, OptionType type, std::string help, std::string default_value) {
-  Option option;
-  option.name = std::move(name);
-  option.type = type;
-  option.help = std::move(help);
-  option.default_value = std::move(default_value);
-  return option;
-}
-
 Option number(std::string name, std::string help, std::string default_value, double minimum,
               double maximum, OptionType type = OptionType::kInteger) {
-  Option option = make(std::move(name), type, std::move(help), std::move(default_value));
-  option.minimum = minimum;
-  option.maximum = maximum;
-  return option;
+  return make_option(std::move(name), type, std::move(help), std::move(default_value), minimum,
+                     maximum);
 }
 
 std::string known_subjects() {
@@ -65,8 +54,9 @@ uint32_t get_count(const OptionValues& values, std::string_view name) {
 
 OptionTable bench_option_table() {
   OptionTable table;
-  table.add(make("subjects", OptionType::kString,
-                 "What to measure, separated by commas; also as plain words", known_subjects()));
+  table.add(make_option("subjects", OptionType::kString,
+                        "What to measure, separated by commas; also as plain words",
+                        known_subjects()));
   table.add(
       number("runs", "Runs of each measurement, each beside one of its limit", "9", 1, 10000));
   table.add(number("tokens", "Tokens of one request (key, cache)", "50000", 1, 10e6));
@@ -80,12 +70,12 @@ OptionTable bench_option_table() {
   table.add(number("host_block_bytes", "Payload of a block; four times that is measured too (host)",
                    "1MiB", 1, 1u << 28, OptionType::kBytes));
   table.add(number("cache_blocks", "Blocks of the host tier (cache)", "100000", 4, 100e6));
-  table.add(make("large", OptionType::kBool,
-                 "Also an index of 10 million blocks, and at least 1 million cache_blocks",
-                 "false"));
-  table.add(make("json", OptionType::kString,
-                 "Write the figures to this file as JSON; - is standard output", ""));
-  table.add(make("config", OptionType::kString, "TOML file with options", ""));
+  table.add(make_option("large", OptionType::kBool,
+                        "Also an index of 10 million blocks, and at least 1 million cache_blocks",
+                        "false"));
+  table.add(make_option("json", OptionType::kString,
+                        "Write the figures to this file as JSON; - is standard output", ""));
+  table.add(make_option("config", OptionType::kString, "TOML file with options", ""));
   return table;
 }
 

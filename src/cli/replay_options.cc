@@ -16,34 +16,23 @@ constexpr double kBlocksMax = 1u << 28;
 // Index node, table and lists of one block, rounded up.
 constexpr uint64_t kIndexBytesPerBlock = 128;
 
-Option option(std::string name, OptionType type, std::string help, std::string default_value) {
-  Option result;
-  result.name = std::move(name);
-  result.type = type;
-  result.help = std::move(help);
-  result.default_value = std::move(default_value);
-  return result;
-}
-
 Option number(std::string name, std::string help, std::string default_value, double minimum,
               double maximum, OptionType type = OptionType::kInteger) {
-  Option result = option(std::move(name), type, std::move(help), std::move(default_value));
-  result.minimum = minimum;
-  result.maximum = maximum;
-  return result;
+  return make_option(std::move(name), type, std::move(help), std::move(default_value), minimum,
+                     maximum);
 }
 
 Option flag(std::string name, std::string help, bool default_value) {
-  return option(std::move(name), OptionType::kBool, std::move(help),
-                default_value ? "true" : "false");
+  return make_option(std::move(name), OptionType::kBool, std::move(help),
+                     default_value ? "true" : "false");
 }
 
 Option text(std::string name, std::string help) {
-  return option(std::move(name), OptionType::kString, std::move(help), "");
+  return make_option(std::move(name), OptionType::kString, std::move(help), "");
 }
 
 Option policy_option() {
-  Option result = option("policy", OptionType::kChoice, "Eviction policy of the tiers", "lru");
+  Option result = make_option("policy", OptionType::kChoice, "Eviction policy of the tiers", "lru");
   for (std::string_view name : eviction_policy_names()) result.choices.emplace_back(name);
   return result;
 }

@@ -9,26 +9,15 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/bench_measure.h"
+#include "cli/command_fixture.h"
 #include "cli/commands.h"
-#include "cli/temp_folder.h"
 
 namespace tiercel {
 namespace {
 
-class Bench : public testing::Test {
+class Bench : public CommandTest {
  protected:
-  int run(CommandLineOptions options) {
-    out_.str("");
-    error_.str("");
-    const CommandContext context{.out = out_,
-                                 .error = error_,
-                                 .error_is_terminal = false,
-                                 .clock = clock_,
-                                 .environment = nullptr,
-                                 .memory = memory_,
-                                 .stop = &stop_};
-    return run_bench_command(options, context);
-  }
+  int run(const CommandLineOptions& options) { return run_command(run_bench_command, options); }
   // One subject, as small as it goes.
   int run_small(const std::string& subjects, CommandLineOptions more = {}) {
     CommandLineOptions options{{"subjects", subjects},
@@ -42,12 +31,6 @@ class Bench : public testing::Test {
     options.insert(options.end(), more.begin(), more.end());
     return run(options);
   }
-
-  const SystemClock clock_;
-  MemoryLimit memory_ = available_memory();
-  std::atomic<bool> stop_{false};
-  std::ostringstream out_, error_;
-  test::TempFolder folder_;
 };
 
 void expect_documented_fields(const nlohmann::json& figure) {

@@ -5,26 +5,15 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "cli/command_fixture.h"
 #include "cli/commands.h"
-#include "cli/temp_folder.h"
 
 namespace tiercel {
 namespace {
 
-class ReplayCommand : public testing::Test {
+class ReplayCommand : public CommandTest {
  protected:
-  int run(CommandLineOptions options) {
-    out_.str("");
-    error_.str("");
-    const CommandContext context{.out = out_,
-                                 .error = error_,
-                                 .error_is_terminal = false,
-                                 .clock = clock_,
-                                 .environment = nullptr,
-                                 .memory = memory_,
-                                 .stop = &stop_};
-    return run_replay_command(options, context);
-  }
+  int run(const CommandLineOptions& options) { return run_command(run_replay_command, options); }
   int run_small(CommandLineOptions more = {}) {
     CommandLineOptions options{{"trace", TIERCEL_SOURCE_DIR "/data/conversation_trace.jsonl"},
                                {"limit", "400"},
@@ -33,12 +22,6 @@ class ReplayCommand : public testing::Test {
     options.insert(options.end(), more.begin(), more.end());
     return run(options);
   }
-
-  const SystemClock clock_;
-  MemoryLimit memory_ = available_memory();
-  std::atomic<bool> stop_{false};
-  std::ostringstream out_, error_;
-  test::TempFolder folder_;
 };
 
 TEST_F(ReplayCommand, PrintsASummaryAndNothingElse) {

@@ -8,22 +8,11 @@ namespace tiercel {
 namespace {
 
 Option probability(std::string name, std::string help) {
-  Option option;
-  option.name = std::move(name);
-  option.type = OptionType::kReal;
-  option.help = std::move(help);
-  option.default_value = "0";
-  option.minimum = 0;
-  option.maximum = 1;
-  return option;
+  return make_option(std::move(name), OptionType::kReal, std::move(help), "0", 0, 1);
 }
 
-Option duration(std::string name, std::string help, std::string default_value) {
-  Option option;
-  option.name = std::move(name);
-  option.type = OptionType::kDuration;
-  option.help = std::move(help);
-  option.default_value = std::move(default_value);
+Option at_least_0(std::string name, OptionType type, std::string help, std::string default_value) {
+  Option option = make_option(std::move(name), type, std::move(help), std::move(default_value));
   option.minimum = 0;
   return option;
 }
@@ -32,19 +21,14 @@ Option duration(std::string name, std::string help, std::string default_value) {
 
 OptionTable fault_option_table() {
   OptionTable table;
-  Option seed;
-  seed.name = "fault_seed";
-  seed.type = OptionType::kInteger;
-  seed.help = "The same seed and the same calls give the same faults";
-  seed.default_value = "0";
-  seed.minimum = 0;
-  table.add(seed);
+  table.add(at_least_0("fault_seed", OptionType::kInteger,
+                       "The same seed and the same calls give the same faults", "0"));
   table.add(probability("fault_delay",
                         "Probability that a submission is delayed: by seed its execution (a get "
                         "writes late, a deadline that passes meanwhile does not stop it) or its "
                         "answer only"));
-  table.add(duration("fault_delay_min", "Shortest delay", "1ms"));
-  table.add(duration("fault_delay_max", "Longest delay", "10ms"));
+  table.add(at_least_0("fault_delay_min", OptionType::kDuration, "Shortest delay", "1ms"));
+  table.add(at_least_0("fault_delay_max", OptionType::kDuration, "Longest delay", "10ms"));
   table.add(probability("fault_drop",
                         "Probability that the completion of a submission never comes; by seed it "
                         "has happened or not; close ends it as unavailable"));

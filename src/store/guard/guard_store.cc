@@ -235,37 +235,28 @@ Status GuardStore::close(TimePoint deadline) {
 
 namespace {
 
-Option option(std::string name, OptionType type, std::string help, std::string default_value,
-              double minimum, double maximum) {
-  Option result;
-  result.name = std::move(name);
-  result.type = type;
-  result.help = std::move(help);
-  result.default_value = std::move(default_value);
-  result.minimum = minimum;
-  result.maximum = maximum;
-  return result;
-}
-
 OptionTable guard_option_table() {
   constexpr double kDay = 86400;
   OptionTable table;
-  table.add(option("guard_deadline", OptionType::kDuration,
-                   "Longest time for one call, where the caller does not ask for less; 0 is none",
-                   "0", 0, kDay));
-  table.add(option("guard_failures", OptionType::kInteger,
-                   "Failures in a row after which the store is left alone; one call that sees no "
-                   "answer to anything until its deadline is enough",
-                   "5", 1, 1e6));
-  table.add(option("guard_backoff", OptionType::kDuration,
-                   "How long it is left alone before it is tried again; doubles each time that "
-                   "fails",
-                   "1s", 0.001, kDay));
   table.add(
-      option("guard_backoff_max", OptionType::kDuration, "Longest such time", "30s", 0.001, kDay));
-  table.add(option("guard_probes", OptionType::kInteger,
-                   "Calls that must succeed then, and no more than these are let through", "1", 1,
-                   1000));
+      make_option("guard_deadline", OptionType::kDuration,
+                  "Longest time for one call, where the caller does not ask for less; 0 is none",
+                  "0", 0, kDay));
+  table.add(
+      make_option("guard_failures", OptionType::kInteger,
+                  "Failures in a row after which the store is left alone; one call that sees no "
+                  "answer to anything until its deadline is enough",
+                  "5", 1, 1e6));
+  table.add(
+      make_option("guard_backoff", OptionType::kDuration,
+                  "How long it is left alone before it is tried again; doubles each time that "
+                  "fails",
+                  "1s", 0.001, kDay));
+  table.add(make_option("guard_backoff_max", OptionType::kDuration, "Longest such time", "30s",
+                        0.001, kDay));
+  table.add(make_option("guard_probes", OptionType::kInteger,
+                        "Calls that must succeed then, and no more than these are let through", "1",
+                        1, 1000));
   return table;
 }
 

@@ -183,13 +183,10 @@ void register_memory_store(StoreRegistry& registry) {
   info.summary =
       "Objects in this process's memory, shared by all handles of one registry that name the same "
       "pool; the path is the pool's name and may be empty";
-  Option bytes;
-  bytes.name = "bytes";
-  bytes.type = OptionType::kBytes;
-  bytes.help =
-      "Most payload that the pool holds, least recently used objects go first; 0 is no bound";
-  bytes.default_value = "0";
-  info.options.add(bytes);
+  info.options.add(make_option(
+      "bytes", OptionType::kBytes,
+      "Most payload that the pool holds, least recently used objects go first; 0 is no bound",
+      "0"));
   // Shared by the copies of the function that the registry may make; it is the registry's state.
   auto pools = std::make_shared<PoolDirectory>();
   info.open = [pools](const StoreUrl& url,
