@@ -26,6 +26,25 @@ function(tiercel_room name)
   set_property(GLOBAL PROPERTY tiercel_private_${name} ${ROOM_PRIVATE})
 endfunction()
 
+# What all test programs share: paths of the checkout, and headers of gtest compiled once. Tests are
+# compiled without optimization whatever the preset says of the code under test: what gtest expands to
+# costs the optimizer, above all with sanitizers, more than everything else together.
+set(tiercel_test_flags -O0)
+function(tiercel_test_support)
+  add_library(tiercel_test_support STATIC ${CMAKE_SOURCE_DIR}/tests/support/paths.cc)
+  tiercel_compile_options(tiercel_test_support)
+  target_compile_options(tiercel_test_support PRIVATE ${tiercel_test_flags})
+  target_include_directories(tiercel_test_support PUBLIC ${CMAKE_SOURCE_DIR}/tests)
+  set_source_files_properties(${CMAKE_SOURCE_DIR}/tests/support/paths.cc PROPERTIES
+    COMPILE_DEFINITIONS
+    "TIERCEL_SOURCE_DIR=\"${CMAKE_SOURCE_DIR}\";TIERCEL_BINARY_DIR=\"${CMAKE_BINARY_DIR}\"")
+  target_link_libraries(tiercel_test_support PUBLIC GTest::gtest)
+  # Libraries and programs differ in this by default, and then could not share the headers.
+  set_property(TARGET tiercel_test_support PROPERTY POSITION_INDEPENDENT_CODE OFF)
+  target_precompile_headers(tiercel_test_support PRIVATE <gtest/gtest.h> <algorithm> <chrono>
+    <memory> <string> <vector>)
+endfunction()
+
 # tiercel_tests(NAME [LABEL label] libraries…): one test program from tests/NAME/*_test.cc.
 function(tiercel_tests name)
   cmake_parse_arguments(TESTS "" "LABEL;TIMEOUT" "" ${ARGN})
@@ -42,10 +61,11 @@ function(tiercel_tests name)
   string(REPLACE "/" "_" target tiercel_${name}_tests)
   add_executable(${target} ${sources})
   tiercel_compile_options(${target})
-  target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
-  target_compile_definitions(${target} PRIVATE TIERCEL_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
-    TIERCEL_BINARY_DIR="${CMAKE_BINARY_DIR}")
-  target_link_libraries(${target} PRIVATE ${TESTS_UNPARSED_ARGUMENTS} GTest::gtest_main)
+  target_compile_options(${target} PRIVATE ${tiercel_test_flags})
+  target_link_libraries(${target} PRIVATE ${TESTS_UNPARSED_ARGUMENTS} tiercel_test_support
+    GTest::gtest_main)
+  set_property(TARGET ${target} PROPERTY POSITION_INDEPENDENT_CODE OFF)
+  target_precompile_headers(${target} REUSE_FROM tiercel_test_support)
   gtest_discover_tests(${target} TEST_PREFIX "${name}/" DISCOVERY_MODE PRE_TEST
     PROPERTIES LABELS ${TESTS_LABEL} TIMEOUT ${TESTS_TIMEOUT})
 endfunction()

@@ -14,6 +14,9 @@
 //
 // Nothing below these calls fails a request: a failure is a shorter hit, or a block that is not
 // stored, with the reason in why().
+//
+// In a process that was forked off, prefetch, load, save and commit are kUnavailable and say so;
+// the parent goes on. A child that wants a cache makes one of its own.
 #pragma once
 
 #include <array>
@@ -150,8 +153,10 @@ struct CacheStats {
   uint64_t host_slots_total = 0, host_slots_used = 0, host_slots_free = 0,
            host_slots_quarantined = 0;
   uint64_t host_blocks = 0;  // visible in the host tier
-  uint64_t index_nodes = 0, index_bytes = 0, side_table_bytes = 0;
+  uint64_t index_nodes = 0, index_nodes_max = 0, index_bytes = 0, side_table_bytes = 0;
   std::array<uint64_t, kTierCount> tier_blocks{};
+  // The least healthy of the ranks' stores; `opened` and `refused` are sums.
+  StoreHealth store;
 };
 
 class BlockIndex;

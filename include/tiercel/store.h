@@ -75,6 +75,26 @@ struct StoreStats {
   uint64_t failures = 0;  // items that ended in neither ok nor not_found, ever
 };
 
+// Whether a store is being asked at all. A store without a guard is always kUp.
+enum class StoreCondition : uint8_t {
+  kNone = 0,     // there is no store
+  kUp = 1,       // it is asked
+  kOpen = 2,     // it failed and is left alone: everything ends as unavailable at once
+  kProbing = 3,  // a few operations find out whether it is back
+};
+// "none", "up", "open", "probing"
+std::string_view to_string(StoreCondition condition);
+
+// Trivially copyable: it crosses threads and processes as it is.
+struct StoreHealth {
+  StoreCondition condition = StoreCondition::kUp;
+  Code cause = Code::kOk;  // why it is not up; kOk if it is
+  uint64_t opened = 0;     // times that it was given up, ever
+  uint64_t refused = 0;    // calls that ended without asking it, ever
+};
+// "up", "open (timeout)"
+std::string to_string(const StoreHealth& health);
+
 class Store {
  public:
   virtual ~Store() = default;
@@ -105,6 +125,8 @@ class Store {
   virtual Status register_memory(std::span<std::byte> memory) = 0;
 
   virtual StoreStats stats() const = 0;
+
+  virtual StoreHealth health() const { return {}; }
 
   // For people: "ok", or what is wrong and why, such as "open for 2.1 s: 5 timeouts in a row".
   virtual std::string state() const { return "ok"; }

@@ -22,6 +22,7 @@
 #include "tiercel/ids.h"
 #include "tiercel/key.h"
 #include "tiercel/status.h"
+#include "tiercel/store.h"
 
 namespace tiercel {
 
@@ -80,6 +81,8 @@ struct PathStats {
 };
 struct RankStats {
   std::array<PathStats, kOpKindCount> paths;
+  // Of the rank's store, as of the last time that the rank had anything to do.
+  StoreHealth store{.condition = StoreCondition::kNone};
   const PathStats& path(OpKind kind) const { return paths[static_cast<size_t>(kind)]; }
 };
 

@@ -53,11 +53,12 @@ void Breaker::change(BreakerState state) {
   probes_succeeded_ = 0;
 }
 
-void Breaker::open(std::string reason) {
+void Breaker::open(Code cause, std::string reason) {
   backoff_ = backoff_ == Duration(0)               ? options_.backoff
              : backoff_ > options_.backoff_max / 2 ? options_.backoff_max
                                                    : backoff_ * 2;
   reason_ = std::move(reason);
+  cause_ = cause;
   ++counters_.opened;
   change(BreakerState::kOpen);
 }
@@ -69,7 +70,8 @@ void Breaker::advance() {
   // A probe of which nobody tells would keep the breaker half-open for ever.
   if (state_ == BreakerState::kHalfOpen && probes_out_ > 0 &&
       clock_.now() - since_ >= options_.backoff_max) {
-    open(fmt::format("a probe did not come back within {}", format_duration(options_.backoff_max)));
+    open(Code::kTimeout,
+         fmt::format("a probe did not come back within {}", format_duration(options_.backoff_max)));
   }
 }
 
@@ -125,6 +127,7 @@ void Breaker::succeeded(const Ticket& ticket) {
     change(BreakerState::kClosed);
     backoff_ = Duration(0);
     reason_.clear();
+    cause_ = Code::kOk;
     return;
   }
   failures_in_a_row_ = 0;
@@ -135,18 +138,18 @@ void Breaker::failed(const Ticket& ticket, Code code) {
   ++counters_.failed;
   if (!is_current(ticket)) return;
   if (state_ == BreakerState::kHalfOpen) {
-    open(fmt::format("the probe after {} ended in '{}'", format_duration(backoff_),
-                     to_string(code)));
+    open(code, fmt::format("the probe after {} ended in '{}'", format_duration(backoff_),
+                           to_string(code)));
     return;
   }
   count_in_a_row(code);
   note_outcome(true);
   if (failures_in_a_row_ >= options_.failures) {
-    open(in_a_row_text());
+    open(code, in_a_row_text());
   } else if (options_.window > 0 && outcomes_.size() == options_.window &&
              window_failures_ >= options_.failure_share * options_.window) {
-    open(fmt::format("{} of the last {} operations failed, the last '{}'", window_failures_,
-                     options_.window, to_string(code)));
+    open(code, fmt::format("{} of the last {} operations failed, the last '{}'", window_failures_,
+                           options_.window, to_string(code)));
   }
 }
 
@@ -154,9 +157,9 @@ void Breaker::abandoned(const Ticket& ticket) {
   if (is_current(ticket) && state_ == BreakerState::kHalfOpen) --probes_out_;
 }
 
-void Breaker::trip(const Ticket& ticket, std::string reason) {
+void Breaker::trip(const Ticket& ticket, Code code, std::string reason) {
   ++counters_.failed;
-  if (is_current(ticket)) open(std::move(reason));
+  if (is_current(ticket)) open(code, std::move(reason));
 }
 
 BreakerState Breaker::state() const {

@@ -70,11 +70,13 @@ class Breaker {
 
   // Opens (again) at once for a reason of the owner's, such as "no answer for 50 ms"; not if the
   // ticket is too old.
-  void trip(const Ticket& ticket, std::string reason);
+  void trip(const Ticket& ticket, Code code, std::string reason);
 
   BreakerState state() const;
   // Why it opened last; empty if it never did, or has closed since.
   const std::string& reason() const { return reason_; }
+  // The code behind the reason; kOk without one.
+  Code cause() const { return cause_; }
   // "closed", "open for 2.1 s: 5 timeouts in a row",
   // "half-open: 0 of 1 probes came back; 5 timeouts in a row"
   std::string describe() const;
@@ -84,7 +86,7 @@ class Breaker {
   void advance();
   bool is_current(const Ticket& ticket) const { return ticket.period_ == period_; }
   void change(BreakerState state);
-  void open(std::string reason);
+  void open(Code cause, std::string reason);
   void note_outcome(bool is_failure);
   void count_in_a_row(Code code);
   std::string in_a_row_text() const;
@@ -96,6 +98,7 @@ class Breaker {
   TimePoint since_;      // of the present state
   Duration backoff_{};   // of the present or last time open; 0: none since it was closed
   std::string reason_;
+  Code cause_ = Code::kOk;
   // While closed.
   uint32_t failures_in_a_row_ = 0;
   bool all_the_same_ = true;  // of the failures in a row

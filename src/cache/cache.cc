@@ -41,6 +41,24 @@ std::unique_ptr<EvictionPolicy> make_policy(const CacheConfig& config, BlockInde
   return *std::move(policy);
 }
 
+StoreHealth worst_store_health(const DataPlane& plane) {
+  // From healthy to not: of these an operator wants to know the last.
+  constexpr auto kRankOf = [](StoreCondition condition) {
+    return condition == StoreCondition::kOpen ? 4 : static_cast<int>(condition);
+  };
+  StoreHealth worst{.condition = StoreCondition::kNone};
+  uint64_t opened = 0, refused = 0;
+  for (uint32_t rank = 0; rank < plane.rank_count(); ++rank) {
+    const StoreHealth health = plane.stats(rank).store;
+    opened += health.opened;
+    refused += health.refused;
+    if (kRankOf(health.condition) > kRankOf(worst.condition)) worst = health;
+  }
+  worst.opened = opened;
+  worst.refused = refused;
+  return worst;
+}
+
 }  // namespace
 
 Cache::Impl::Impl(const Protections& protections, const CacheConfig& config,
@@ -306,12 +324,14 @@ CacheStats Cache::Impl::stats() const {
   stats.host_slots_free = stats.host_slots_total - counts.used - counts.quarantined;
   stats.host_blocks = index_.resident_count(Tier::kHost);
   stats.index_nodes = index_.node_count();
+  stats.index_nodes_max = index_.node_count_max();
   stats.index_bytes = memory.node_bytes + memory.table_bytes + memory.place_bytes;
   stats.side_table_bytes = fills_.memory_bytes() + existence_.memory_bytes() +
                            sightings_.memory_bytes() + host_.side_bytes();
   for (size_t tier = 0; tier < kTierCount; ++tier) {
     stats.tier_blocks[tier] = index_.resident_count(static_cast<Tier>(tier));
   }
+  stats.store = worst_store_health(plane_);
   return stats;
 }
 

@@ -42,7 +42,7 @@ CacheConfig cache_config(const ReplayOptions& options, uint64_t longest_request_
       static_cast<uint32_t>(std::clamp<uint64_t>(longest_request_blocks, 1, 1u << 24));
   config.requests_max = 64;  // one lives at a time
   config.why_requests = 64;
-  config.save_deadline = kNever;
+  if (options.deadline <= Duration(0)) config.save_deadline = kNever;
   config.hold_limit = kNever;
   return config;
 }
@@ -318,9 +318,8 @@ ReplayReport Replay::finish_report() {
   report_.control_us = summarize_times(control_ns_);
   report_.hash_us = summarize_times(hash_ns_);
   report_.peak_rss_bytes = peak_rss_bytes();
-  report_.index_bytes_per_block =
-      static_cast<double>(report_.cache.index_bytes) /
-      static_cast<double>(uint64_t{options_.host_blocks} + options_.device_blocks);
+  report_.index_bytes_per_block = static_cast<double>(report_.cache.index_bytes) /
+                                  static_cast<double>(report_.cache.index_nodes_max);
   report_.tiers = tier_reports();
   // What hangs already gets no second chance.
   const bool hangs = !report_.failure.empty() || !report_.complete;

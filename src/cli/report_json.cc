@@ -75,7 +75,9 @@ Json counters_json(const CacheStats& stats) {
           {"exists_asked", stats.exists_asked},
           {"exists_found", stats.exists_found},
           {"exists_failed", stats.exists_failed},
-          {"evicted_blocks", stats.evicted_blocks}};
+          {"evicted_blocks", stats.evicted_blocks},
+          {"store_opened", stats.store.opened},
+          {"store_refused", stats.store.refused}};
 }
 
 }  // namespace
@@ -104,6 +106,7 @@ std::string to_json(const ReplayReport& report) {
   json["index_bytes_per_block"] = report.index_bytes_per_block;
   json["tiers"] = tiers_json(report);
   json["paths"] = paths_json(report.paths);
+  json["store_condition"] = to_string(report.cache.store);
   json["counters"] = counters_json(report.cache);
   json["skipped_lines"] = report.skipped_lines;
   json["complete"] = report.complete;

@@ -84,6 +84,15 @@ void add_paths(const ReplayReport& report, Text& text) {
   }
 }
 
+// Only when the store was given up: otherwise there is nothing to tell.
+void add_store(const ReplayReport& report, Text& text) {
+  const StoreHealth& store = report.cache.store;
+  if (store.opened == 0) return;
+  text.line("store", fmt::format("{}; given up {} time{}, {} calls refused meanwhile",
+                                 to_string(store), grouped(store.opened),
+                                 store.opened == 1 ? "" : "s", grouped(store.refused)));
+}
+
 void add_check(const ReplayReport& report, Text& text) {
   if (report.options.metadata_only) return;
   if (report.mismatches == 0) {
@@ -125,6 +134,7 @@ std::string to_text(const ReplayReport& report) {
       report.complete ? "" : "  (INCOMPLETE)"));
   add_hits(report, text);
   add_paths(report, text);
+  add_store(report, text);
   add_check(report, text);
   add_cost(report, text);
   if (!report.failure.empty()) text.line("FAILED", report.failure);

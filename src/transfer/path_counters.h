@@ -31,8 +31,21 @@ class PathCounters {
     add(paths_[static_cast<size_t>(kind)].busy_ns, static_cast<uint64_t>(time.count()));
   }
 
+  void set_store(const StoreHealth& health) {
+    store_words_[0].store(
+        static_cast<uint64_t>(health.condition) | (static_cast<uint64_t>(health.cause) << 8),
+        std::memory_order_relaxed);
+    store_words_[1].store(health.opened, std::memory_order_relaxed);
+    store_words_[2].store(health.refused, std::memory_order_relaxed);
+  }
+
   RankStats read() const {
     RankStats stats;
+    const uint64_t state = store_words_[0].load(std::memory_order_relaxed);
+    stats.store = {.condition = static_cast<StoreCondition>(state & 0xff),
+                   .cause = static_cast<Code>(state >> 8 & 0xff),
+                   .opened = store_words_[1].load(std::memory_order_relaxed),
+                   .refused = store_words_[2].load(std::memory_order_relaxed)};
     for (size_t i = 0; i < kOpKindCount; ++i) {
       stats.paths[i] = {.ops = paths_[i].ops.load(std::memory_order_relaxed),
                         .failed = paths_[i].failed.load(std::memory_order_relaxed),
@@ -55,6 +68,8 @@ class PathCounters {
   }
 
   std::array<Path, kOpKindCount> paths_;
+  // Condition and cause change together.
+  std::array<Counter, 3> store_words_{};
 };
 
 }  // namespace tiercel

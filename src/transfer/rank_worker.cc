@@ -48,7 +48,9 @@ class RankWorker::Impl {
                host_memory),
         copier_(copier),
         store_(std::move(store)),
-        clock_(clock) {}
+        clock_(clock) {
+    note_store_health();
+  }
 
   void submit(std::span<const BlockOp> ops) {
     in_flight_ += ops.size();
@@ -63,24 +65,9 @@ class RankWorker::Impl {
   }
 
   bool progress(uint32_t ops_max) {
-    bool done = collect();
-    done |= expire();
-    const uint32_t loads = run(OpKind::kLoad, ops_max);
-    done |= loads > 0;
-
-    // Asking the store costs little, so gets need not wait for the last load; saves and puts, which
-    // nobody waits for, do.
-    store_refuses_ = false;
-    done |= start(OpKind::kStoreExists);
-    done |= start(OpKind::kStoreGet);
-    if (queue(OpKind::kLoad).empty()) {
-      done |= run(OpKind::kSave, ops_max - loads) > 0;
-      done |= start(OpKind::kStorePut);
-      done |= start(OpKind::kStoreRemove);
-    }
-    if (done) return true;
-    if (!queue(OpKind::kLoad).empty() || !queue(OpKind::kSave).empty()) return true;
-    return store_ops_waiting() && !store_refuses_;
+    const bool more = progress_once(ops_max);
+    note_store_health();
+    return more;
   }
 
   TimePoint next_due() const {
@@ -123,8 +110,33 @@ class RankWorker::Impl {
   const SlotIo& slots() const { return slots_; }
 
  private:
+  bool progress_once(uint32_t ops_max) {
+    bool done = collect();
+    done |= expire();
+    const uint32_t loads = run(OpKind::kLoad, ops_max);
+    done |= loads > 0;
+
+    // Asking the store costs little, so gets need not wait for the last load; saves and puts, which
+    // nobody waits for, do.
+    store_refuses_ = false;
+    done |= start(OpKind::kStoreExists);
+    done |= start(OpKind::kStoreGet);
+    if (queue(OpKind::kLoad).empty()) {
+      done |= run(OpKind::kSave, ops_max - loads) > 0;
+      done |= start(OpKind::kStorePut);
+      done |= start(OpKind::kStoreRemove);
+    }
+    if (done) return true;
+    if (!queue(OpKind::kLoad).empty() || !queue(OpKind::kSave).empty()) return true;
+    return store_ops_waiting() && !store_refuses_;
+  }
+
   OpQueue& queue(OpKind kind) { return queues_[static_cast<size_t>(kind)]; }
   const OpQueue& queue(OpKind kind) const { return queues_[static_cast<size_t>(kind)]; }
+
+  void note_store_health() {
+    if (store_) counters_.set_store(store_->health());
+  }
 
   bool store_ops_waiting() const {
     return std::any_of(kStoreKindsInOrder.begin(), kStoreKindsInOrder.end(),
@@ -212,6 +224,8 @@ class RankWorker::Impl {
       if (kind == OpKind::kStorePut && !request.ops.empty() && !is_proven(op)) break;
       request.ops.push_back(op);
     }
+    // A store may do its work before it returns.
+    const TimePoint started = clock_.now();
     Result<StoreRequestId> id = call_store(kind, request.ops, to_time(deadline_ns));
     if (!id && id.code() == Code::kBusy) {
       store_refuses_ = true;
@@ -224,7 +238,7 @@ class RankWorker::Impl {
     }
     request.id = *id;
     request.kind = kind;
-    request.started = clock_.now();
+    request.started = started;
     requests_.commit();
     return true;
   }

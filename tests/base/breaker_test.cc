@@ -177,7 +177,7 @@ TEST_F(BreakerTest, OutcomesFromBeforeAChangeMoveNothing) {
   EXPECT_FALSE(breaker.admit());
   breaker.succeeded(*probe);
   EXPECT_EQ(breaker.state(), BreakerState::kClosed);
-  breaker.trip(*late, "too late");
+  breaker.trip(*late, Code::kTimeout, "too late");
   EXPECT_EQ(breaker.state(), BreakerState::kClosed);
 }
 
@@ -185,8 +185,17 @@ TEST_F(BreakerTest, TripOpensAtOnce) {
   Breaker breaker(options(), clock_);
   const auto ticket = breaker.admit();
   ASSERT_TRUE(ticket);
-  breaker.trip(*ticket, "no answer for 50 ms");
+  EXPECT_EQ(breaker.cause(), Code::kOk);
+  breaker.trip(*ticket, Code::kTimeout, "no answer for 50 ms");
   EXPECT_EQ(breaker.describe(), "open for 0 s: no answer for 50 ms");
+  EXPECT_EQ(breaker.cause(), Code::kTimeout);
+
+  clock_.advance(seconds(1));
+  breaker.failed(*breaker.admit(), Code::kUnavailable);
+  EXPECT_EQ(breaker.cause(), Code::kUnavailable) << "why it opened last";
+  clock_.advance(seconds(2));
+  breaker.succeeded(*breaker.admit());
+  EXPECT_EQ(breaker.cause(), Code::kOk);
 }
 
 // Whatever happens: never more probes out than allowed, everything is counted once, and a service

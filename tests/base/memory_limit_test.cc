@@ -11,7 +11,7 @@ namespace tiercel {
 namespace {
 
 // A false root with the files that a test writes.
-class AvailableMemory : public testing::Test {
+class AvailableMemory : public ::testing::Test {
  protected:
   void SetUp() override {
     std::string pattern = (std::filesystem::temp_directory_path() / "memory_limit_XXXXXX").string();

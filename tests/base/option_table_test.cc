@@ -46,7 +46,7 @@ OptionTable test_table() {
   };
 }
 
-class OptionTableTest : public testing::Test {
+class OptionTableTest : public ::testing::Test {
  protected:
   Status set(std::string_view name, std::string_view text) {
     return table_.set(values_, name, text, OptionSource::kCommandLine, "--here");

@@ -11,7 +11,7 @@
 namespace tiercel {
 namespace {
 
-class OptionTomlTest : public testing::Test {
+class OptionTomlTest : public ::testing::Test {
  protected:
   Status read(std::string_view text) { return table_.read_toml(values_, text, "tiercel.toml"); }
   std::string refusal(std::string_view text) {

@@ -299,5 +299,18 @@ TEST_F(CachePrefetch, SelectivePutsWaitForTheNthHit) {
   EXPECT_EQ(plane->count(OpKind::kStorePut), 2u);
 }
 
+TEST_F(CachePrefetch, StatsTellTheLeastHealthyStoreOfAllRanks) {
+  open(test_config(16, 3, true));
+  EXPECT_EQ(cache->stats().store.condition, StoreCondition::kNone);
+  plane->rank_stats.resize(3);
+  plane->rank_stats[0].store = {StoreCondition::kUp, Code::kOk, 1, 10};
+  plane->rank_stats[1].store = {StoreCondition::kOpen, Code::kTimeout, 2, 20};
+  plane->rank_stats[2].store = {StoreCondition::kProbing, Code::kUnavailable, 3, 30};
+  const StoreHealth health = cache->stats().store;
+  EXPECT_EQ(to_string(health), "open (timeout)");
+  EXPECT_EQ(health.opened, 6u);
+  EXPECT_EQ(health.refused, 60u);
+}
+
 }  // namespace
 }  // namespace tiercel

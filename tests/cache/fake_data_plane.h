@@ -38,11 +38,15 @@ class FakeDataPlane final : public DataPlane {
     return count;
   }
   int completion_fd() const override { return -1; }
-  RankStats stats(uint32_t) const override { return {}; }
+  RankStats stats(uint32_t rank) const override {
+    return rank < rank_stats.size() ? rank_stats[rank] : RankStats{};
+  }
   Status close(TimePoint) override {
     closed_ = true;
     return {};
   }
+
+  std::vector<RankStats> rank_stats;  // what stats() says; nothing beyond
 
   struct Open {
     BlockOp op;

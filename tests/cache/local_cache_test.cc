@@ -14,7 +14,7 @@ constexpr uint32_t kBlockTokens = 16;
 constexpr size_t kBlockBytes = 5000;
 constexpr uint32_t kDeviceBlocks = 16;
 
-class LocalCacheTest : public testing::Test {
+class LocalCacheTest : public ::testing::Test {
  protected:
   LocalCacheConfig config(uint32_t ranks = 1) {
     LocalCacheConfig config;

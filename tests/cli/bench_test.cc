@@ -50,7 +50,7 @@ void expect_documented_fields(const nlohmann::json& figure) {
   }
 }
 
-class BenchOfSubject : public Bench, public testing::WithParamInterface<std::string_view> {};
+class BenchOfSubject : public Bench, public ::testing::WithParamInterface<std::string_view> {};
 
 TEST_P(BenchOfSubject, RunsAtTinySizesAndSaysWhatIsDocumented) {
   const std::string subject(GetParam());
@@ -71,7 +71,7 @@ std::vector<std::string_view> subject_names() {
   return names;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, BenchOfSubject, testing::ValuesIn(subject_names()),
+INSTANTIATE_TEST_SUITE_P(All, BenchOfSubject, ::testing::ValuesIn(subject_names()),
                          [](const auto& instance) { return std::string(instance.param); });
 
 TEST_F(Bench, NamesNoFigureTwice) {
@@ -84,7 +84,7 @@ TEST_F(Bench, NamesNoFigureTwice) {
 
 TEST_F(Bench, WritesJsonBesideTheText) {
   ASSERT_EQ(run_small("key", {{"json", folder_.path("out.json")}}), kExitOk) << error_.str();
-  const auto list = nlohmann::json::parse(test::read_file(folder_.path("out.json")));
+  const auto list = nlohmann::json::parse(testing::read_file(folder_.path("out.json")));
   ASSERT_FALSE(list.empty());
   for (const auto& figure : list) {
     EXPECT_NE(out_.str().find(figure["name"].get<std::string>()), std::string::npos);

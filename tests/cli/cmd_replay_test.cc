@@ -7,6 +7,7 @@
 
 #include "cli/command_fixture.h"
 #include "cli/commands.h"
+#include "support/paths.h"
 
 namespace tiercel {
 namespace {
@@ -15,7 +16,7 @@ class ReplayCommand : public CommandTest {
  protected:
   int run(const CommandLineOptions& options) { return run_command(run_replay_command, options); }
   int run_small(CommandLineOptions more = {}) {
-    CommandLineOptions options{{"trace", TIERCEL_SOURCE_DIR "/data/conversation_trace.jsonl"},
+    CommandLineOptions options{{"trace", testing::source_path("data/conversation_trace.jsonl")},
                                {"limit", "400"},
                                {"host_blocks", "500"},
                                {"block_bytes", "512"}};
@@ -32,7 +33,7 @@ TEST_F(ReplayCommand, PrintsASummaryAndNothingElse) {
 
 TEST_F(ReplayCommand, WritesJsonBesideTheSummary) {
   EXPECT_EQ(run_small({{"json", folder_.path("out.json")}}), kExitOk);
-  const auto json = nlohmann::json::parse(test::read_file(folder_.path("out.json")));
+  const auto json = nlohmann::json::parse(testing::read_file(folder_.path("out.json")));
   EXPECT_EQ(json["requests"], 400);
   EXPECT_EQ(json["mismatches"], 0);
   EXPECT_NE(out_.str().find("mismatches"), std::string::npos);

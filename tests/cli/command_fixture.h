@@ -10,11 +10,11 @@
 #include <gtest/gtest.h>
 
 #include "cli/commands.h"
-#include "cli/temp_folder.h"
+#include "support/temp_folder.h"
 
 namespace tiercel {
 
-class CommandTest : public testing::Test {
+class CommandTest : public ::testing::Test {
  protected:
   // `command` is run_replay_command or another of its kind; what an earlier run wrote is forgotten.
   template <typename Command>
@@ -35,7 +35,7 @@ class CommandTest : public testing::Test {
   MemoryLimit memory_ = available_memory();
   std::atomic<bool> stop_{false};
   std::ostringstream out_, error_;
-  test::TempFolder folder_;
+  testing::TempFolder folder_;
 };
 
 }  // namespace tiercel

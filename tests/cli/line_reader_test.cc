@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "base/random.h"
-#include "cli/temp_folder.h"
+#include "support/temp_folder.h"
 
 namespace tiercel {
 namespace {
@@ -23,7 +23,7 @@ LineReader::Limits limits(size_t line_bytes_max, uint64_t skipped_bytes_max = 1u
 
 // Lines of `content`; a line that was too long as "<long>".
 std::vector<std::string> read_all(const std::string& content, const LineReader::Limits& limits) {
-  const test::TempFolder folder;
+  const testing::TempFolder folder;
   auto reader = LineReader::open(folder.write("file", content), limits);
   EXPECT_TRUE(reader.has_value());
   std::vector<std::string> lines;
@@ -87,7 +87,7 @@ TEST(LineReader, ALineWithoutEndIsGivenUp) {
 }
 
 TEST(LineReader, MissingFilesAndFoldersAreNamed) {
-  const test::TempFolder folder;
+  const testing::TempFolder folder;
   const auto missing = LineReader::open(folder.path("missing"));
   ASSERT_FALSE(missing.has_value());
   EXPECT_EQ(missing.code(), Code::kNotFound);
@@ -99,7 +99,7 @@ TEST(LineReader, MissingFilesAndFoldersAreNamed) {
 }
 
 TEST(LineReader, PeekTakesNothingAway) {
-  const test::TempFolder folder;
+  const testing::TempFolder folder;
   auto reader = LineReader::open(folder.write("file", "abcdef\n"));
   ASSERT_TRUE(reader.has_value());
   EXPECT_EQ(*reader->peek(), "abcd");

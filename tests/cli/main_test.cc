@@ -13,7 +13,8 @@
 #include <unistd.h>
 
 #include "cli/commands.h"
-#include "cli/temp_folder.h"
+#include "support/paths.h"
+#include "support/temp_folder.h"
 
 namespace tiercel {
 namespace {
@@ -24,7 +25,7 @@ struct Outcome {
 };
 
 Outcome run_tool(const std::string& arguments) {
-  const std::string command = TIERCEL_BINARY_DIR "/tiercel " + arguments + " 2>&1";
+  const std::string command = testing::binary_path("tiercel") + " " + arguments + " 2>&1";
   Outcome outcome;
   FILE* pipe = ::popen(command.c_str(), "r");
   if (pipe == nullptr) return outcome;
@@ -41,9 +42,9 @@ bool contains(const Outcome& outcome, std::string_view text) {
   return outcome.text.find(text) != std::string::npos;
 }
 
-constexpr const char* kSmall =
-    "replay --trace " TIERCEL_SOURCE_DIR
-    "/data/conversation_trace.jsonl --limit 200 --host-blocks 300 --block-bytes 256 ";
+const std::string kSmall = "replay --trace " +
+                           testing::source_path("data/conversation_trace.jsonl") +
+                           " --limit 200 --host-blocks 300 --block-bytes 256 ";
 
 TEST(Tool, WithoutArgumentsPrintsHelp) {
   const Outcome outcome = run_tool("");
@@ -60,14 +61,14 @@ TEST(Tool, HelpNamesEveryOptionWithRangeAndDefault) {
 }
 
 TEST(Tool, ReplaysWithOptionsInEveryForm) {
-  EXPECT_EQ(run_tool(std::string(kSmall) + "--ranks=2 --no-verify").status, kExitOk);
-  EXPECT_EQ(run_tool(std::string(kSmall) + "--verify=true --metadata-only").status, kExitOk);
+  EXPECT_EQ(run_tool(kSmall + "--ranks=2 --no-verify").status, kExitOk);
+  EXPECT_EQ(run_tool(kSmall + "--verify=true --metadata-only").status, kExitOk);
   // The last one counts.
-  EXPECT_EQ(run_tool(std::string(kSmall) + "--ranks 999 --ranks 1").status, kExitOk);
+  EXPECT_EQ(run_tool(kSmall + "--ranks 999 --ranks 1").status, kExitOk);
 }
 
 TEST(Tool, UnknownArgumentsAreRefusedWithTheNearestOne) {
-  const Outcome option = run_tool(std::string(kSmall) + "--host-bloks 7");
+  const Outcome option = run_tool(kSmall + "--host-bloks 7");
   EXPECT_EQ(option.status, kExitRefused);
   EXPECT_TRUE(contains(option, "unknown argument '--host-bloks'; did you mean '--host-blocks'?"))
       << option.text;
@@ -75,14 +76,14 @@ TEST(Tool, UnknownArgumentsAreRefusedWithTheNearestOne) {
   EXPECT_EQ(command.status, kExitRefused);
   EXPECT_TRUE(contains(command, "did you mean 'replay'?")) << command.text;
   EXPECT_EQ(run_tool("version 7").status, kExitRefused);
-  EXPECT_EQ(run_tool(std::string(kSmall) + "--ranks").status, kExitRefused);
+  EXPECT_EQ(run_tool(kSmall + "--ranks").status, kExitRefused);
 }
 
 TEST(Tool, BadValuesAreRefused) {
-  const Outcome outcome = run_tool(std::string(kSmall) + "--block-bytes 0");
+  const Outcome outcome = run_tool(kSmall + "--block-bytes 0");
   EXPECT_EQ(outcome.status, kExitRefused);
   EXPECT_TRUE(contains(outcome, "block_bytes is \"0\"; allowed: ")) << outcome.text;
-  EXPECT_EQ(run_tool(std::string(kSmall) + "--metadata-only=maybe").status, kExitRefused);
+  EXPECT_EQ(run_tool(kSmall + "--metadata-only=maybe").status, kExitRefused);
 }
 
 TEST(Tool, StoresAndVersionAnswer) {
@@ -95,7 +96,7 @@ TEST(Tool, StoresAndVersionAnswer) {
 TEST(Tool, CtrlCPrintsWhatThereIsAndExits130) {
   // The trace comes through a pipe with a name. Once the tool has opened it, it listens for
   // signals; it gets one, and only then its requests.
-  const test::TempFolder folder;
+  const testing::TempFolder folder;
   const std::string pipe = folder.path("trace");
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   const std::string json = folder.path("out.json");
@@ -103,8 +104,8 @@ TEST(Tool, CtrlCPrintsWhatThereIsAndExits130) {
   ASSERT_GE(child, 0);
   if (child == 0) {
     if (std::freopen("/dev/null", "w", stdout) == nullptr) ::_exit(98);
-    ::execl(TIERCEL_BINARY_DIR "/tiercel", "tiercel", "replay", "--metadata-only", "--trace",
-            pipe.c_str(), "--json", json.c_str(), nullptr);
+    ::execl(testing::binary_path("tiercel").c_str(), "tiercel", "replay", "--metadata-only",
+            "--trace", pipe.c_str(), "--json", json.c_str(), nullptr);
     ::_exit(99);
   }
   {
@@ -119,7 +120,7 @@ TEST(Tool, CtrlCPrintsWhatThereIsAndExits130) {
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   ASSERT_TRUE(WIFEXITED(status)) << status;
   EXPECT_EQ(WEXITSTATUS(status), kExitInterrupted);
-  const std::string figures = test::read_file(json);
+  const std::string figures = testing::read_file(json);
   EXPECT_NE(figures.find("\"complete\": false"), std::string::npos) << figures;
 }
 

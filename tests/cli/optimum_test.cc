@@ -9,6 +9,7 @@
 
 #include "base/random.h"
 #include "cli/trace_reader.h"
+#include "support/paths.h"
 
 namespace tiercel {
 namespace {
@@ -146,7 +147,7 @@ TEST(OfflineOptimum, NoChoiceOfContentHitsMoreOnTinyTraces) {
 }
 
 TEST(OfflineOptimum, OfTheConversationTraceIsWhatIsKnown) {
-  const auto trace = read_trace(TIERCEL_SOURCE_DIR "/data/conversation_trace.jsonl");
+  const auto trace = read_trace(testing::source_path("data/conversation_trace.jsonl"));
   ASSERT_TRUE(trace) << trace.error().message();
   OfflineOptimum optimum;
   for (const TraceRequest& request : trace->requests) optimum.add(trace->ids_of(request));

@@ -4,12 +4,12 @@
 #include <gtest/gtest.h>
 
 #include "cli/replay_options.h"
-#include "cli/temp_folder.h"
+#include "support/temp_folder.h"
 
 namespace tiercel {
 namespace {
 
-class OptionSources : public testing::Test {
+class OptionSources : public ::testing::Test {
  protected:
   OptionSources()
       : config_(folder_.write("tiercel.toml",
@@ -21,7 +21,7 @@ class OptionSources : public testing::Test {
     return read_option_sources(replay_option_table(), command_line, environment.data());
   }
 
-  test::TempFolder folder_;
+  testing::TempFolder folder_;
   std::string config_;
 };
 

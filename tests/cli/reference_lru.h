@@ -20,7 +20,7 @@
 #include <tuple>
 #include <utility>
 
-namespace tiercel::test {
+namespace tiercel::testing {
 
 class ReferenceLru {
  public:
@@ -65,4 +65,4 @@ class ReferenceLru {
   std::set<Use> order_;
 };
 
-}  // namespace tiercel::test
+}  // namespace tiercel::testing

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tiercel::test {
+namespace tiercel::testing {
 namespace {
 
 uint64_t visit(ReferenceLru& lru, std::vector<uint64_t> ids) { return lru.visit(ids); }
@@ -26,4 +26,4 @@ TEST(ReferenceLru, OldestGoesFirstAndOfOneRequestTheDeepest) {
 }
 
 }  // namespace
-}  // namespace tiercel::test
+}  // namespace tiercel::testing

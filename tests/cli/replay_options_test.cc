@@ -4,7 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "cli/option_sources.h"
-#include "cli/temp_folder.h"
+#include "support/paths.h"
+#include "support/temp_folder.h"
 
 namespace tiercel {
 namespace {
@@ -127,7 +128,7 @@ TEST(ReplayOptions, DeviceBlocksThatDoNotFitAreRefused) {
 }
 
 TEST(ReplayOptions, EveryOptionStandsInItsPage) {
-  const std::string page = test::read_file(TIERCEL_SOURCE_DIR "/docs/replay.md");
+  const std::string page = testing::read_file(testing::source_path("docs/replay.md"));
   const OptionTable table = replay_option_table();
   for (const Option& option : table.options()) {
     EXPECT_NE(page.find("`" + option_flag(option.name) + "`"), std::string::npos) << option.name;

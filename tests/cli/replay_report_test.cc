@@ -7,7 +7,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "cli/temp_folder.h"
+#include "support/paths.h"
+#include "support/temp_folder.h"
 
 namespace tiercel {
 namespace {
@@ -68,7 +69,7 @@ TEST(ReplayReport, AnOptimumThatWasNotAskedForIsNull) {
 
 // Names in the first column of the table under "## JSON" in the page.
 std::set<std::string> documented_names() {
-  std::istringstream page(test::read_file(TIERCEL_SOURCE_DIR "/docs/replay.md"));
+  std::istringstream page(testing::read_file(testing::source_path("docs/replay.md")));
   std::set<std::string> names;
   bool inside = false;
   for (std::string line; std::getline(page, line);) {

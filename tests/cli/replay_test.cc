@@ -7,13 +7,14 @@
 
 #include "cli/reference_lru.h"
 #include "cli/trace_reader.h"
+#include "support/paths.h"
 
 namespace tiercel {
 namespace {
 
 const Trace& whole_trace() {
   static const Trace trace = [] {
-    auto read = read_trace(TIERCEL_SOURCE_DIR "/data/conversation_trace.jsonl");
+    auto read = read_trace(testing::source_path("data/conversation_trace.jsonl"));
     EXPECT_TRUE(read.has_value()) << read.error().message();
     return read ? *std::move(read) : Trace();
   }();
@@ -57,7 +58,7 @@ ReplayOptions small_blocks(uint32_t host_blocks, uint32_t ranks = 1) {
 }
 
 uint64_t reference_hits(const Trace& trace, size_t capacity) {
-  test::ReferenceLru lru(capacity);
+  testing::ReferenceLru lru(capacity);
   uint64_t hits = 0;
   for (const TraceRequest& request : trace.requests) hits += lru.visit(trace.ids_of(request));
   return hits;

@@ -5,7 +5,8 @@
 
 #include <gtest/gtest.h>
 
-#include "cli/temp_folder.h"
+#include "support/paths.h"
+#include "support/temp_folder.h"
 
 namespace tiercel {
 namespace {
@@ -16,7 +17,7 @@ std::string request(uint64_t timestamp, uint64_t id) {
          "]}";
 }
 
-class TraceReader : public testing::Test {
+class TraceReader : public ::testing::Test {
  protected:
   // Reads `content`; a refusal is shown with the folder's own path left out.
   std::string refusal(const std::string& content, const TraceReaderOptions& options = {}) {
@@ -39,7 +40,7 @@ class TraceReader : public testing::Test {
     return options;
   }
 
-  test::TempFolder folder_;
+  testing::TempFolder folder_;
 };
 
 TEST_F(TraceReader, RequestsKeepTheirOrderAndLines) {
@@ -125,7 +126,7 @@ TEST_F(TraceReader, ATraceOfNothingButBadLinesIsRefused) {
 }
 
 TEST_F(TraceReader, TheShippedTraceIsWhole) {
-  const auto trace = read_trace(TIERCEL_SOURCE_DIR "/data/conversation_trace.jsonl");
+  const auto trace = read_trace(testing::source_path("data/conversation_trace.jsonl"));
   ASSERT_TRUE(trace.has_value()) << trace.error().message();
   EXPECT_EQ(trace->requests.size(), 12031u);
   EXPECT_EQ(trace->ids.size(), 288500u);

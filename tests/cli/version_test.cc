@@ -5,13 +5,14 @@
 
 #include <gtest/gtest.h>
 
-#include "cli/temp_folder.h"
+#include "support/paths.h"
+#include "support/temp_folder.h"
 
 namespace tiercel {
 namespace {
 
 TEST(Version, IsThatOfTheBuild) {
-  const std::string build = test::read_file(TIERCEL_SOURCE_DIR "/CMakeLists.txt");
+  const std::string build = testing::read_file(testing::source_path("CMakeLists.txt"));
   EXPECT_NE(build.find("project(tiercel VERSION " + std::string(kVersion) + " "),
             std::string::npos);
 }

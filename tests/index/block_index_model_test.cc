@@ -25,7 +25,7 @@ struct ModelBlock {
 };
 
 // What BlockIndex promises, said with standard containers.
-class ModelTest : public testing::TestWithParam<uint64_t> {
+class ModelTest : public ::testing::TestWithParam<uint64_t> {
  protected:
   static constexpr uint32_t kCapacity = 300;
   static constexpr uint32_t kKeyCount = 500;
@@ -235,7 +235,7 @@ TEST_P(ModelTest, AgreesWithTheModelOverRandomOperations) {
   EXPECT_GT(epochs_done_, 2u) << "no epoch was swept: the test is too weak";
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, ModelTest, testing::Range(uint64_t{1}, uint64_t{5}));
+INSTANTIATE_TEST_SUITE_P(Seeds, ModelTest, ::testing::Range(uint64_t{1}, uint64_t{5}));
 
 // F10, F14: whatever is evicted in whatever order as `evictable` allows, a block that is anywhere
 // has all its ancestors somewhere.

@@ -23,7 +23,7 @@ TEST(MakeEvictionPolicy, RefusesAnUnknownNameWithTheListAndTheNearest) {
   EXPECT_NE(policy.error().message().find("did you mean 's3fifo'"), std::string::npos);
 }
 
-class PolicyTest : public testing::TestWithParam<std::string_view> {
+class PolicyTest : public ::testing::TestWithParam<std::string_view> {
  protected:
   static constexpr uint32_t kCapacity = 60;
   static constexpr uint32_t kScanAll = kCapacity;
@@ -243,7 +243,7 @@ TEST_P(PolicyTest, VictimLooksAtNoMoreThanItsBoundAndStillGetsThereInTheEnd) {
   EXPECT_EQ(policy->victim(kScanAll), nodes[kCapacity / 2]);
 }
 
-INSTANTIATE_TEST_SUITE_P(AllPolicies, PolicyTest, testing::ValuesIn(eviction_policy_names()),
+INSTANTIATE_TEST_SUITE_P(AllPolicies, PolicyTest, ::testing::ValuesIn(eviction_policy_names()),
                          [](const auto& policy) { return std::string(policy.param); });
 
 }  // namespace

@@ -16,7 +16,7 @@ constexpr uint32_t kCapacity = 100;
 constexpr uint32_t kScanAll = kCapacity;
 
 // A tier of kCapacity blocks without chains.
-class S3FifoTest : public testing::Test {
+class S3FifoTest : public ::testing::Test {
  protected:
   NodeId bring(uint64_t key) {
     if (index_.resident_count(Tier::kHost) == kCapacity) evict();

@@ -14,10 +14,10 @@
 namespace tiercel {
 namespace {
 
-using test::random_text;
-using test::random_tokens;
+using testing::random_text;
+using testing::random_tokens;
 
-const BlockKey kParent = test::digest_of<BlockKey>("parent");
+const BlockKey kParent = testing::digest_of<BlockKey>("parent");
 
 TEST(BlockKey, EqualInputsGiveEqualKeys) {
   const std::vector<TokenId> tokens = {1, 2, 3};

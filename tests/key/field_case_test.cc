@@ -22,7 +22,7 @@ namespace {
 
 // All facts that decide what the bytes of a slice mean.
 struct Context {
-  KvSpec spec = test::sample_spec();
+  KvSpec spec = testing::sample_spec();
   Scope scope{"adapter", "1", "salt"};
   GroupId group{0};
   Slice slice{0, 2};
@@ -108,7 +108,7 @@ std::vector<Context> contexts_of(const std::vector<Change>& changes) {
 
 const std::vector<TokenId> kFourBlocks = [] {
   Random random(13);
-  return test::random_tokens(random, 64);
+  return testing::random_tokens(random, 64);
 }();
 
 TEST(FieldCase, F01ChangingOneFactLeavesNoCommonKey) {
@@ -166,7 +166,7 @@ TEST(FieldCase, F01FormatVersionIsInEveryObjectKey) {
 TEST(FieldCase, F02AdaptersMatchOnlyTheirOwnBlocks) {
   const std::vector<Scope> scopes = {
       {}, {"adapter-x", "sha-1", ""}, {"adapter-y", "sha-1", ""}, {"adapter-x", "sha-2", ""}};
-  const KvSpec spec = test::sample_spec();
+  const KvSpec spec = testing::sample_spec();
   for (size_t writer = 0; writer < scopes.size(); ++writer) {
     const auto written = keys_of(spec, scopes[writer], kFourBlocks);
     const std::unordered_set<BlockKey> stored(written.begin(), written.end());
@@ -184,10 +184,10 @@ std::vector<BlockKey> keys_with_picture(const std::string& fingerprint) {
   for (size_t i = 0; i < tokens.size(); ++i) {
     tokens[i] = i >= 37 && i < 70 ? 151655 : static_cast<TokenId>(i);
   }
-  return keys_of(test::sample_spec(), {}, tokens, {{"image", fingerprint, 37, 70}});
+  return keys_of(testing::sample_spec(), {}, tokens, {{"image", fingerprint, 37, 70}});
 }
 
-std::string random_fingerprint(Random& random) { return test::random_text(random, 32, 32); }
+std::string random_fingerprint(Random& random) { return testing::random_text(random, 32, 32); }
 
 TEST(FieldCase, F03PicturesShareOnlyTheBlocksBeforeThem) {
   Random random(14);
@@ -226,7 +226,7 @@ TEST(FieldCase, F03MatchForTheOtherPictureEndsBeforeTheSpan) {
 TEST(FieldCase, F05DigestsAreNeverShortened) {
   static_assert(sizeof(Namespace) == 32 && sizeof(RootKey) == 32 && sizeof(BlockKey) == 32);
   static_assert(sizeof(Frame{}.key.bytes) == 32);
-  BlockKey key = test::digest_of<BlockKey>("block");
+  BlockKey key = testing::digest_of<BlockKey>("block");
   std::set<std::string> objects;
   std::set<std::string> frames;
   std::set<BlockKey> children;

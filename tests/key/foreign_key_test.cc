@@ -12,7 +12,7 @@
 namespace tiercel {
 namespace {
 
-const BlockKey kEngineHash = test::digest_of<BlockKey>("engine");
+const BlockKey kEngineHash = testing::digest_of<BlockKey>("engine");
 
 TEST(ForeignKey, EmptyOrIncludedScopeKeepsTheEnginesHash) {
   for (const EngineHash function : {EngineHash::kSha256, EngineHash::kSha256Cbor}) {

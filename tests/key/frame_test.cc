@@ -20,8 +20,8 @@ using Bytes = std::array<std::byte, kFrameBytes>;
 
 Frame sample_frame() {
   Frame frame;
-  frame.name_space = test::digest_of<Namespace>("namespace");
-  frame.key = test::digest_of<BlockKey>("block");
+  frame.name_space = testing::digest_of<Namespace>("namespace");
+  frame.key = testing::digest_of<BlockKey>("block");
   frame.group = GroupId(3);
   frame.slice = Slice{1, 4};
   frame.token_count = 16;
@@ -96,7 +96,7 @@ TEST(Frame, EveryFlippedBitIsCorrupt) {
 TEST(Frame, EveryTornFrameIsCorrupt) {
   const Bytes whole = encoded(sample_frame());
   Frame older = sample_frame();
-  older.key = test::digest_of<BlockKey>("older");
+  older.key = testing::digest_of<BlockKey>("older");
   older.writer_epoch = 41;
   older.checksum = 1;
   for (const Bytes& before : {Bytes{}, encoded(older)}) {

@@ -13,8 +13,8 @@
 namespace tiercel {
 namespace {
 
-using test::random_spec;
-using test::sample_spec;
+using testing::random_spec;
+using testing::sample_spec;
 
 std::string error_of(const std::vector<std::byte>& document) {
   const Result<KvSpec> spec = parse_key_document(document);

@@ -13,7 +13,7 @@ namespace tiercel {
 namespace {
 
 std::string message_after(const std::function<void(KvSpec&)>& change) {
-  KvSpec spec = test::sample_spec();
+  KvSpec spec = testing::sample_spec();
   change(spec);
   const Status status = spec.validate();
   if (status) return "ok";
@@ -24,7 +24,7 @@ std::string message_after(const std::function<void(KvSpec&)>& change) {
 TEST(KvSpec, ValidSpecsPass) {
   EXPECT_EQ(message_after([](KvSpec&) {}), "ok");
   Random random(2);
-  for (int round = 0; round < 500; ++round) EXPECT_TRUE(test::random_spec(random).validate());
+  for (int round = 0; round < 500; ++round) EXPECT_TRUE(testing::random_spec(random).validate());
 }
 
 TEST(KvSpec, BoundsThemselvesAreAllowed) {

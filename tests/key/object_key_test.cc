@@ -13,8 +13,8 @@
 namespace tiercel {
 namespace {
 
-const Namespace kSpace = test::digest_of<Namespace>("namespace");
-const BlockKey kKey = test::digest_of<BlockKey>("block");
+const Namespace kSpace = testing::digest_of<Namespace>("namespace");
+const BlockKey kKey = testing::digest_of<BlockKey>("block");
 
 TEST(ObjectKey, PartsStandInTheirPlaces) {
   const ObjectKey key(kSpace, GroupId(0xab), Slice{0x1234, 0xcdef}, kKey);
@@ -27,17 +27,17 @@ TEST(ObjectKey, StartsWithThePrefixOfItsNamespaceOnly) {
   const ObjectKey key(kSpace, GroupId(1), Slice{}, kKey);
   EXPECT_TRUE(key.text().starts_with(object_key_prefix(kSpace)));
   EXPECT_EQ(object_key_prefix(kSpace), "v1-" + kSpace.hex().substr(0, 16) + "-");
-  EXPECT_FALSE(key.text().starts_with(object_key_prefix(test::digest_of<Namespace>("other"))));
+  EXPECT_FALSE(key.text().starts_with(object_key_prefix(testing::digest_of<Namespace>("other"))));
 }
 
 TEST(ObjectKey, RoundTripsThroughItsText) {
   Random random(10);
   for (int round = 0; round < 500; ++round) {
-    const ObjectKey key(test::digest_of<Namespace>(std::to_string(random.next())),
+    const ObjectKey key(testing::digest_of<Namespace>(std::to_string(random.next())),
                         GroupId(static_cast<uint8_t>(random.below(256))),
                         Slice{static_cast<uint16_t>(random.below(65536)),
                               static_cast<uint16_t>(random.below(65536))},
-                        test::digest_of<BlockKey>(std::to_string(random.next())));
+                        testing::digest_of<BlockKey>(std::to_string(random.next())));
     const Result<ObjectKey> parsed = ObjectKey::parse(key.text());
     ASSERT_TRUE(parsed) << parsed.error().to_string();
     EXPECT_EQ(*parsed, key);

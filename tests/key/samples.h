@@ -15,7 +15,7 @@
 #include "base/random.h"
 #include "key/sha256.h"
 
-namespace tiercel::test {
+namespace tiercel::testing {
 
 inline KvSpec sample_spec() {
   KvSpec spec;
@@ -77,4 +77,4 @@ inline std::vector<TokenId> random_tokens(Random& random, size_t count) {
   return tokens;
 }
 
-}  // namespace tiercel::test
+}  // namespace tiercel::testing

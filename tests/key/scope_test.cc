@@ -12,7 +12,7 @@
 namespace tiercel {
 namespace {
 
-const Namespace kSpace = test::digest_of<Namespace>("namespace");
+const Namespace kSpace = testing::digest_of<Namespace>("namespace");
 
 TEST(Scope, EveryWayToCutAWordIntoThreeTextsMakesAnotherRoot) {
   const std::string word = "aaaaaaaa";

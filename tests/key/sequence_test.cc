@@ -14,9 +14,9 @@
 namespace tiercel {
 namespace {
 
-using test::random_tokens;
+using testing::random_tokens;
 
-const RootKey kRoot = test::digest_of<RootKey>("root");
+const RootKey kRoot = testing::digest_of<RootKey>("root");
 
 struct Keys {
   std::vector<BlockKey> full;

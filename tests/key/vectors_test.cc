@@ -15,6 +15,7 @@
 #include "tiercel/key.h"
 
 #include "key/hex.h"
+#include "support/paths.h"
 
 namespace tiercel {
 namespace {
@@ -23,7 +24,7 @@ using Json = nlohmann::json;
 
 const Json& vectors() {
   static const Json json =
-      Json::parse(std::ifstream(std::string(TIERCEL_SOURCE_DIR) + "/data/key_vectors.json"));
+      Json::parse(std::ifstream(testing::source_path("data/key_vectors.json")));
   return json;
 }
 

@@ -130,6 +130,17 @@ TEST_F(GuardStoreTest, AStalledStoreCostsItsDeadlineOnceAndIsThenLeftAlone) {
   clock_.advance(milliseconds(210));
   EXPECT_EQ(handle.store().state(), "open for 210 ms: no answer within 50 ms");
   EXPECT_EQ(handle.store().stats().failures, 2u + 300u);
+
+  const StoreHealth open = handle.store().health();
+  EXPECT_EQ(to_string(open), "open (timeout)");
+  EXPECT_EQ(open.opened, 1u);
+  EXPECT_EQ(open.refused, 200u);
+  clock_.advance(seconds(1));
+  EXPECT_EQ(to_string(handle.store().health()), "probing (timeout)");
+  const StoreRequestId probe = ask(handle, in(milliseconds(50)));
+  answer(handle, 2, {Code::kOk, Code::kOk});
+  EXPECT_EQ(handle.wait(probe), (Codes{Code::kOk, Code::kOk}));
+  EXPECT_EQ(to_string(handle.store().health()), "up");
 }
 
 TEST_F(GuardStoreTest, AGetIsNotEndedWhileItsMemoryMayBeWritten) {

@@ -8,12 +8,13 @@
 #include <gtest/gtest.h>
 
 #include "store/registry.h"
+#include "support/paths.h"
 
 namespace tiercel {
 namespace {
 
 std::string page() {
-  const std::ifstream file(TIERCEL_SOURCE_DIR "/docs/stores.md");
+  const std::ifstream file(testing::source_path("docs/stores.md"));
   std::ostringstream text;
   text << file.rdbuf();
   return text.str();

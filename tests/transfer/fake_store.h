@@ -55,6 +55,12 @@ class FakeStoreState {
   void rewrite_codes(std::function<void(std::vector<Code>&)> rewrite) {
     with_lock([&] { rewrite_ = std::move(rewrite); });
   }
+  void set_health(const StoreHealth& health) {
+    with_lock([&] { health_ = health; });
+  }
+  StoreHealth health() {
+    return with_lock([&] { return health_; });
+  }
   void hang_in_close(bool on) {
     with_lock([&] { hang_in_close_ = on; });
   }
@@ -126,6 +132,7 @@ class FakeStoreState {
   std::mutex mutex_;
   EventFd event_;
   bool hold_ = false;
+  StoreHealth health_;
   bool hang_in_close_ = false;
   bool closed_ = false;
   uint32_t busy_ = 0;
@@ -143,6 +150,7 @@ class FakeStore final : public Store {
  public:
   // The state is shared: the test looks at it while the worker owns the store.
   explicit FakeStore(std::shared_ptr<FakeStoreState> state) : state_(std::move(state)) {}
+  StoreHealth health() const override { return state_->health(); }
 
   Result<StoreRequestId> submit_exists(std::span<const ObjectKey> keys,
                                        TimePoint deadline) override {

@@ -201,6 +201,18 @@ TEST_F(RankWorkerStoreTest, RefusedCallEndsItsOpsWithTheReason) {
   EXPECT_EQ(run_op(*worker, make_op(OpKind::kStoreExists, 1)), Code::kInvalid);
 }
 
+TEST_F(RankWorkerStoreTest, HealthOfTheStoreIsToldWithTheStatistics) {
+  auto worker = make();
+  EXPECT_EQ(worker->stats().store.condition, StoreCondition::kUp);
+  store_.state->set_health({StoreCondition::kOpen, Code::kTimeout, 3, 40});
+  run_worker(*worker);
+  const StoreHealth health = worker->stats().store;
+  EXPECT_EQ(to_string(health), "open (timeout)");
+  EXPECT_EQ(health.opened, 3u);
+  EXPECT_EQ(health.refused, 40u);
+  EXPECT_EQ(rank_.make_worker(nullptr, clock_)->stats().store.condition, StoreCondition::kNone);
+}
+
 TEST_F(RankWorkerStoreTest, StoreWithoutDescriptorIsAskedByTime) {
   FakeStoreHandle store(false);
   auto worker = rank_.make_worker(store.make(), clock_);

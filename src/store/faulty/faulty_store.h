@@ -54,6 +54,7 @@ class FaultyStore final : public Store {
   Status register_memory(std::span<std::byte> memory) override;
   // Those of the inner store, the faults that were answered added to its failures.
   StoreStats stats() const override;
+  StoreHealth health() const override { return inner_->health(); }
   std::string state() const override { return inner_->state(); }
   Status close(TimePoint deadline) override;
 

@@ -161,7 +161,7 @@ void GuardStore::take_overdue(TimePoint now) {
     Request& request = entry->second;
     const Breaker::Ticket ticket = *std::exchange(request.ticket, std::nullopt);
     if (answers_ == request.answers_before) {
-      breaker_.trip(ticket,
+      breaker_.trip(ticket, Code::kTimeout,
                     "no answer within " + format_duration(request.deadline - request.started));
     } else {
       breaker_.failed(ticket, Code::kTimeout);
@@ -209,6 +209,19 @@ StoreStats GuardStore::stats() const {
   StoreStats stats = inner_->stats();
   stats.failures += own_failures_;
   return stats;
+}
+
+StoreHealth GuardStore::health() const {
+  StoreHealth health = inner_->health();
+  const BreakerState state = breaker_.state();
+  if (state != BreakerState::kClosed) {
+    health.condition =
+        state == BreakerState::kOpen ? StoreCondition::kOpen : StoreCondition::kProbing;
+    health.cause = breaker_.cause();
+  }
+  health.opened += breaker_.counters().opened;
+  health.refused += breaker_.counters().refused;
+  return health;
 }
 
 std::string GuardStore::state() const {

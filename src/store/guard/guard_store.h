@@ -68,6 +68,7 @@ class GuardStore final : public Store {
   // Those of the inner store; what ended here without it is added to the failures.
   StoreStats stats() const override;
   // The inner store's while closed, else the breaker's.
+  StoreHealth health() const override;
   std::string state() const override;
   Status close(TimePoint deadline) override;
 

@@ -12,7 +12,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tiercel::test {
+namespace tiercel::testing {
 
 class TempFolder {
  public:
@@ -45,4 +45,4 @@ inline std::string read_file(const std::string& path) {
   return content.str();
 }
 
-}  // namespace tiercel::test
+}  // namespace tiercel::testing
