@@ -146,6 +146,7 @@ struct CacheStats {
   uint64_t stale_completions = 0;  // for jobs or requests that are gone
   uint64_t unknown_requests = 0;   // calls that named a request that does not live (calls)
   uint64_t hold_limit_hits = 0;    // requests
+  uint64_t memory_losses = 0;      // times that a rank came back with empty host memory
   uint64_t unbalanced_unholds = 0, refused_frees = 0;  // bugs; 0
   // Gauges.
   uint64_t requests = 0, jobs_in_flight = 0, holds = 0;

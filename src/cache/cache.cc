@@ -72,9 +72,11 @@ Cache::Impl::Impl(const Protections& protections, const CacheConfig& config,
       quarantine_slots_max_(config.quarantine_slots_max != 0
                                 ? config.quarantine_slots_max
                                 : std::max<uint64_t>(1, config.host_blocks / 4)),
-      put_queue_max_(std::min(config.put_queue_max, std::max(1u, config.host_blocks / 4))),
+      put_queue_max_(protections.put_bound
+                         ? std::min(config.put_queue_max, std::max(1u, config.host_blocks / 4))
+                         : UINT32_MAX),
       index_(options),
-      host_(geometry, index_, make_policy(config, index_, geometry), protections.quarantine),
+      host_(geometry, index_, make_policy(config, index_, geometry), protections),
       fills_(options.node_count_max),
       existence_(config.existence_entries),
       sightings_(config.existence_entries),
@@ -83,6 +85,9 @@ Cache::Impl::Impl(const Protections& protections, const CacheConfig& config,
       view_(config_, index_, fills_, existence_),
       completions_(256) {
   ops_.reserve(config.job_blocks_max);
+  for (uint32_t rank = 0; rank < plane.rank_count(); ++rank) {
+    memory_epochs_.push_back(plane.memory_epoch(rank));
+  }
 }
 
 Match Cache::Impl::match(std::span<const BlockKey> keys, uint32_t computed_blocks,
@@ -296,6 +301,10 @@ bool Cache::Impl::idle() const {
 
 void Cache::Impl::clear() {
   existence_.clear();
+  forget_tiers();
+}
+
+void Cache::Impl::forget_tiers() {
   if (!index_.advance_epoch()) clear_pending_ = true;  // the last clear is still being swept
 }
 

@@ -55,6 +55,8 @@ class Cache::Impl {
   const WhyRecord* why(RequestId id) const { return requests_.why(id); }
   CacheStats stats() const;
   void clear();
+  // As clear(), but what is known of the store stays.
+  void forget_tiers();
   void close(TimePoint deadline);
   bool closed() const;
   std::string check(bool quiet, uint64_t device_holds) const;
@@ -101,6 +103,7 @@ class Cache::Impl {
   // The same, or takes the job back if nothing came into it; null: nothing.
   void submit_or_cancel(Job* job);
   void take_completions();
+  void notice_memory_losses();
   void close_item(Job& job, JobItem& item);
   void settle(Job& job, JobItem& item, Code code);
   void expire(Job& job);
@@ -173,6 +176,7 @@ class Cache::Impl {
   std::vector<BlockOp> ops_;             // scratch of submit()
   std::vector<Completion> completions_;  // scratch of take_completions()
 
+  std::vector<uint64_t> memory_epochs_;  // [rank], as last seen
   bool clear_pending_ = false;
   bool closing_ = false;
   TimePoint close_deadline_ = kNoDeadline;

@@ -2,6 +2,7 @@
 //
 // What poll() does: completions, deadlines, and starting what waits.
 #include <algorithm>
+#include <utility>
 
 #include "cache/cache_impl.h"
 
@@ -84,6 +85,7 @@ void Cache::Impl::submit_or_cancel(Job* job) {
 void Cache::Impl::take_completions() {
   for (uint32_t taken = 0; taken < config_.completions_per_poll_max;) {
     const size_t count = plane_.poll(completions_);
+    notice_memory_losses();
     if (count == 0) return;
     taken += static_cast<uint32_t>(count);
     for (const Completion& completion : std::span(completions_).first(count)) {
@@ -103,6 +105,19 @@ void Cache::Impl::take_completions() {
       if (answer.all_ranks) jobs_.retire_if_closed(job);
     }
   }
+}
+
+void Cache::Impl::notice_memory_losses() {
+  bool lost = false;
+  for (uint32_t rank = 0; rank < memory_epochs_.size(); ++rank) {
+    const uint64_t epoch = plane_.memory_epoch(rank);
+    if (std::exchange(memory_epochs_[rank], epoch) == epoch) continue;
+    ++stats_.memory_losses;
+    lost = true;
+  }
+  // A block counts only where every rank has it, so what one rank has lost is lost. What the other
+  // ranks still have of it goes with the sweep.
+  if (lost && protections_.memory_loss) forget_tiers();
 }
 
 void Cache::Impl::close_item(Job& job, JobItem& item) {
@@ -150,6 +165,7 @@ void Cache::Impl::expire(Job& job) {
 
 void Cache::Impl::run_timers() {
   Timer timer;
+  if (!protections_.deadlines) return;
   while (timers_.take_due(clock_.now(), &timer)) on_timer(timer);
 }
 

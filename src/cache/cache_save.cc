@@ -265,7 +265,7 @@ void Cache::Impl::pump_puts() {
            put_queue_[0].request == request && put_queue_[0].generation == generation) {
       const QueuedPut put = put_queue_[0];
       put_queue_.pop(1);
-      if (index_.is_in(put.node, Tier::kHost) && index_.is_current(put.node)) {
+      if (!clear_pending_ && index_.is_in(put.node, Tier::kHost) && index_.is_current(put.node)) {
         const BlockKey& key = index_.key(put.node);
         const GroupId group = index_.group(put.node);
         JobItem& item = add_item(*job, put.node, key, group, put.position);

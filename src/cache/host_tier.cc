@@ -23,11 +23,11 @@ uint64_t count_slots(const SlotGeometry& geometry) {
 }  // namespace
 
 HostTier::HostTier(const SlotGeometry& geometry, BlockIndex& index,
-                   std::unique_ptr<EvictionPolicy> policy, bool quarantine)
+                   std::unique_ptr<EvictionPolicy> policy, const Protections& protections)
     : index_(index),
       allocator_(geometry),
       policy_(std::move(policy)),
-      quarantine_(quarantine),
+      protections_(protections),
       slots_total_(count_slots(geometry)) {
   const size_t ids = static_cast<size_t>(geometry.extent_count()) * geometry.slots_per_extent_max();
   references_.resize(ids);
@@ -42,11 +42,20 @@ std::optional<SlotId> HostTier::acquire(GroupId group) {
   for (uint32_t evictions = 0;; ++evictions) {
     if (auto slot = allocator_.allocate(group)) return slot;
     if (evictions == evictions_max) return std::nullopt;
-    const NodeId victim = policy_->victim(kVictimScanMax);
+    NodeId victim = policy_->victim(kVictimScanMax);
     if (victim == kNoNode) return std::nullopt;
+    if (!protections_.tail_first) victim = first_of_path(victim);
     drop(victim, true);
     ++evicted_;
   }
+}
+
+NodeId HostTier::first_of_path(NodeId node) const {
+  NodeId first = node;
+  for (NodeId at = node; at != kNoNode; at = index_.parent(at)) {
+    if (index_.is_in(at, Tier::kHost) && index_.hold_count(at) == 0) first = at;
+  }
+  return first;
 }
 
 void HostTier::publish(NodeId node, SlotId slot, const BlockPosition& position) {
@@ -78,7 +87,7 @@ void HostTier::demote_window_blocks(const BlockKey& key) {
 }
 
 void HostTier::retire(SlotId slot) {
-  if (references_[slot.value()] == 0 || !quarantine_) {
+  if (references_[slot.value()] == 0 || !protections_.quarantine) {
     allocator_.free(slot);
     return;
   }

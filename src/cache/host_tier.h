@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "cache/protections.h"
 #include "index/block_index.h"
 #include "index/eviction_policy.h"
 #include "tier/slot_allocator.h"
@@ -23,9 +24,8 @@ namespace tiercel {
 
 class HostTier {
  public:
-  // `quarantine`: see Protections.
   HostTier(const SlotGeometry& geometry, BlockIndex& index, std::unique_ptr<EvictionPolicy> policy,
-           bool quarantine);
+           const Protections& protections);
 
   // A slot for a new block of `group`, evicting as needed; nullopt if nothing may be evicted. The
   // caller's node must be held, or have children, to be safe from this.
@@ -56,12 +56,14 @@ class HostTier {
   uint64_t total_references() const;
 
  private:
+  // What eviction would take if it did not begin at the tail (see Protections).
+  NodeId first_of_path(NodeId node) const;
   void demote_window_blocks(const BlockKey& key);
 
   BlockIndex& index_;
   SlotAllocator allocator_;
   std::unique_ptr<EvictionPolicy> policy_;
-  const bool quarantine_;
+  const Protections protections_;
   const uint64_t slots_total_;
   std::vector<uint16_t> references_;  // by slot id
   std::vector<uint8_t> retired_;      // by slot id: in quarantine

@@ -17,6 +17,10 @@ struct Protections {
   bool commit_gate = true;        // nothing is read from the device before its KV was computed
   bool publish_when_done = true;  // a block is visible only after its bytes have arrived
   bool device_release = true;     // the engine is told when transfers still touch its device blocks
+  bool deadlines = true;          // what has not ended by its deadline is given up
+  bool tail_first = true;         // no block is evicted while one behind it stays
+  bool put_bound = true;          // what waits for the store is bounded
+  bool memory_loss = true;        // slots of a rank that lost its memory count as empty
 };
 
 // The only maker of caches; Cache::create calls it with all protections on.

@@ -37,6 +37,7 @@ struct Flight {
   std::optional<uint64_t> damage = std::nullopt;  // seed of the bit that flips before it runs
   bool fail = false;
   bool fail_after_run = false;
+  bool used = true;
   bool arriving = false;  // it has ended with `code`, and only its completion is under way
   Code code = Code::kOk;
 };
@@ -55,11 +56,20 @@ struct Event {
 struct Rank {
   std::unique_ptr<RankWorker> worker;
   TimePoint stalled_until{};
-  size_t in_flight = 0;  // submitted and not yet polled
+  TimePoint down_until{};  // its process has died, the next is not up yet
+  uint64_t memory_epoch = 0;
+  uint64_t memory_epoch_seen = 0;  // as of the last poll(), which is what notices
+  size_t in_flight = 0;            // submitted and not yet polled
   uint64_t submitted = 0;
   uint64_t executed_order_max = 0;
   std::array<RecentSlot, kRecentSlots> recent{};
   uint64_t recent_count = 0;  // ever; the last kRecentSlots are kept
+};
+
+// A completion that waits for poll(), with the memory epoch of its rank when it came.
+struct Arrival {
+  Completion completion;
+  uint64_t memory_epoch = 0;
 };
 
 class SeededDataPlane final : public SimulatedDataPlane {
@@ -126,8 +136,17 @@ class SeededDataPlane final : public SimulatedDataPlane {
   }
 
   size_t poll(std::span<Completion> out) override {
-    const size_t count = arrived_.take(out);
-    for (const Completion& completion : out.first(count)) --ranks_[completion.rank].in_flight;
+    for (Rank& rank : ranks_) rank.memory_epoch_seen = rank.memory_epoch;
+    const size_t count = std::min(out.size(), arrived_.size());
+    for (size_t i = 0; i < count; ++i) {
+      const Arrival& arrival = arrived_[i];
+      Rank& rank = ranks_[arrival.completion.rank];
+      --rank.in_flight;
+      out[i] = arrival.completion;
+      // What it says was true of the memory that is gone.
+      if (arrival.memory_epoch != rank.memory_epoch) out[i].code = Code::kUnavailable;
+    }
+    arrived_.pop(count);
     return count;
   }
 
@@ -136,6 +155,34 @@ class SeededDataPlane final : public SimulatedDataPlane {
   RankStats stats(uint32_t rank) const override {
     TIERCEL_ASSERT(rank < ranks_.size(), "rank is out of range");
     return ranks_[rank].worker->stats();
+  }
+
+  uint64_t memory_epoch(uint32_t rank) const override {
+    TIERCEL_ASSERT(rank < ranks_.size(), "rank is out of range");
+    return ranks_[rank].memory_epoch_seen;
+  }
+
+  void replace_rank(uint32_t index, std::unique_ptr<RankWorker> successor,
+                    TimePoint up_at) override {
+    TIERCEL_ASSERT(index < ranks_.size(), "rank is out of range");
+    Rank& rank = ranks_[index];
+    const std::span<std::byte> memory = rank.worker->host_memory();
+    rank.worker = nullptr;  // its store lets go of the memory
+    std::fill(memory.begin(), memory.end(), std::byte{0xa5});
+    rank.worker = std::move(successor);
+    rank.stalled_until = {};
+    rank.down_until = up_at;
+    ++rank.memory_epoch;
+    ++counts_.replaced_ranks;
+    for (uint32_t i = 0; i < flights_.size(); ++i) {
+      if (!flights_[i].used || flights_[i].rank != index) continue;
+      // A completion that is under way was sent before.
+      if (flights_[i].arriving && flights_[i].code != Code::kOk) continue;
+      flights_[i].code = Code::kUnavailable;
+      arrive(i);
+    }
+    std::erase_if(events_, [this](const Event& event) { return !flights_[event.flight].used; });
+    std::make_heap(events_.begin(), events_.end());
   }
 
   void set_faults(const SimulatedFaults& faults) override { faults_ = faults; }
@@ -185,6 +232,8 @@ class SeededDataPlane final : public SimulatedDataPlane {
     if (random_.chance(faults_.corrupt_slot)) flight.damage = damage;
     if (random_.chance(faults_.stall)) flight.stall = stall;
     if (is_slow) ++counts_.slow;
+    // It goes to the process that has died.
+    if (rank.memory_epoch_seen != rank.memory_epoch) flight.fail = true;
 
     ++rank.in_flight;
     note_slot(rank, op);
@@ -219,6 +268,10 @@ class SeededDataPlane final : public SimulatedDataPlane {
     Flight& flight = flights_[index];
     Rank& rank = ranks_[flight.rank];
     if (flight.damage) damage_slot(rank, *flight.damage);
+    if (rank.down_until > clock_.now()) {
+      finish(index, Code::kUnavailable);
+      return;
+    }
     if (flight.fail) {
       ++counts_.failed;
       finish(index, Code::kUnavailable);
@@ -286,11 +339,13 @@ class SeededDataPlane final : public SimulatedDataPlane {
   }
 
   void arrive(uint32_t index) {
-    const Flight& flight = flights_[index];
-    arrived_.push({.job = flight.op.job,
-                   .item = flight.op.item,
-                   .rank = static_cast<uint16_t>(flight.rank),
-                   .code = flight.code});
+    Flight& flight = flights_[index];
+    flight.used = false;
+    arrived_.push({{.job = flight.op.job,
+                    .item = flight.op.item,
+                    .rank = static_cast<uint16_t>(flight.rank),
+                    .code = flight.code},
+                   ranks_[flight.rank].memory_epoch});
     free_flights_.push_back(index);
   }
 
@@ -303,7 +358,7 @@ class SeededDataPlane final : public SimulatedDataPlane {
   std::vector<Flight> flights_;
   std::vector<uint32_t> free_flights_;
   std::vector<Event> events_;  // heap
-  Fifo<Completion> arrived_;
+  Fifo<Arrival> arrived_;
   uint64_t next_sequence_ = 0;
   SimulatedCounts counts_;
   bool closing_ = false;

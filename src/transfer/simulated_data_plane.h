@@ -35,7 +35,7 @@ struct SimulatedFaults {
 // What was really met, for coverage reports.
 struct SimulatedCounts {
   uint64_t executed = 0, slow = 0, late_completions = 0, failed = 0, failed_after_run = 0,
-           corrupted_slots = 0, stalls = 0, reordered = 0;
+           corrupted_slots = 0, stalls = 0, reordered = 0, replaced_ranks = 0;
 };
 
 class SimulatedDataPlane : public DataPlane {
@@ -52,6 +52,11 @@ class SimulatedDataPlane : public DataPlane {
   // away, for ever if the store never answers. Completions that have arrived and wait for poll()
   // are not counted.
   virtual TimePoint next_due() const = 0;
+  // The process of a rank dies, and `successor`, with nothing in its host memory, is up at
+  // `up_at`: what was in flight on the rank ends as unavailable, and so does what is to run before
+  // then, or is submitted before a poll() has noticed. The host memory is overwritten with garbage.
+  virtual void replace_rank(uint32_t rank, std::unique_ptr<RankWorker> successor,
+                            TimePoint up_at) = 0;
   // From now on.
   virtual void set_faults(const SimulatedFaults& faults) = 0;
   virtual SimulatedCounts counts() const = 0;

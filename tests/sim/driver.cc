@@ -27,6 +27,8 @@ using std::chrono::milliseconds;
 // and hold.
 constexpr int kCalmStepsMax = 4000;
 constexpr Duration kCalmStep = milliseconds(25);
+// How long a rank that has died stays away.
+constexpr Duration kDownMax = milliseconds(500);
 // Between two settled points of a long move of the clock.
 constexpr int kFineStepsMax = 60;
 
@@ -56,21 +58,7 @@ struct Driver::World {
     for (uint32_t rank = 0; rank < rank_count; ++rank) {
       host_memory.emplace_back(geometry.tier_bytes(rank));
       copiers.push_back(must(ContiguousCopier::create(device.memory_of(rank))));
-      RankWorkerOptions options;
-      options.rank = rank;
-      options.slice = Slice{static_cast<uint16_t>(rank), static_cast<uint16_t>(rank_count)};
-      options.name_space = must(make_namespace(config.cache.spec));
-      options.verify = sabotage.verify;
-      options.store_batch_max = 4;
-      std::unique_ptr<Store> store;
-      if (config.cache.with_store) {
-        store = std::make_unique<SwitchStore>(
-            must(registry->open("memory:pool", StoreContext{clock})),
-            must(registry->open(faulty_store_url(config, mix(seed + rank)), StoreContext{clock})),
-            store_switch);
-      }
-      workers.push_back(must(RankWorker::create(options, geometry, host_memory.back(),
-                                                &copiers.back(), std::move(store), clock)));
+      workers.push_back(make_worker(config, sabotage, rank, seed));
     }
     plane = must(SimulatedDataPlane::create(std::move(workers), clock, seed, SimulatedFaults{},
                                             config.ops_in_flight_max));
@@ -78,6 +66,27 @@ struct Driver::World {
         *plane, config.ops_in_flight_max, config.cache.spec.block_tokens, !sabotage.promises_only);
     cache = must(CacheFactory::create(sabotage.protections, config.cache, *watched, clock));
     engine = std::make_unique<ToyEngine>(config, *cache, device, model, clock, coverage, faultless);
+  }
+
+  std::unique_ptr<RankWorker> make_worker(const SimConfig& config, const Sabotage& sabotage,
+                                          uint32_t rank, uint64_t seed) {
+    const SlotGeometry geometry = must(host_geometry(config.cache));
+    RankWorkerOptions options;
+    options.rank = rank;
+    options.slice =
+        Slice{static_cast<uint16_t>(rank), static_cast<uint16_t>(geometry.rank_count())};
+    options.name_space = must(make_namespace(config.cache.spec));
+    options.verify = sabotage.verify;
+    options.store_batch_max = 4;
+    std::unique_ptr<Store> store;
+    if (config.cache.with_store) {
+      store = std::make_unique<SwitchStore>(
+          must(registry->open("memory:pool", StoreContext{clock})),
+          must(registry->open(faulty_store_url(config, mix(seed + rank)), StoreContext{clock})),
+          store_switch);
+    }
+    return must(RankWorker::create(options, geometry, host_memory[rank], &copiers[rank],
+                                   std::move(store), clock));
   }
 
   // In this order: each uses what stands before it.
@@ -96,8 +105,8 @@ struct Driver::World {
 
 Driver::Driver(const SimConfig& config, const Sabotage& sabotage, uint64_t episode_seed)
     : config_(config),
+      sabotage_(sabotage),
       seed_(episode_seed),
-      promises_only_(sabotage.promises_only),
       faultless_(mix(episode_seed) % 8 == 0 && !config.corruption),
       world_(std::make_unique<World>(config, sabotage, episode_seed, faultless_, coverage_)) {
   if (faultless_) ++coverage_["episodes.faultless"];
@@ -143,6 +152,8 @@ void Driver::step(uint64_t number) {
     note(world_->store_switch.faulty ? "the store is faulty" : "the store is sound");
   } else if (choice < (config_.cache.with_store ? 996 : 992)) {
     if (!faultless_) engine.clear();
+  } else if (config_.losses) {
+    if (!faultless_) lose_rank(random);
   }
   check();
 }
@@ -174,6 +185,18 @@ void Driver::pick_faults(Random& random) {
     if (config_.corruption) faults.corrupt_slot = 0.1;
   }
   world_->plane->set_faults(faults);
+}
+
+void Driver::lose_rank(Random& random) {
+  World& world = *world_;
+  const auto rank = static_cast<uint32_t>(random.below(world.host_memory.size()));
+  const Duration down = random.chance(0.5)
+                            ? Duration(0)
+                            : Duration(static_cast<int64_t>(random.below(kDownMax.count())));
+  note(fmt::format("rank {} dies", rank));
+  world.plane->replace_rank(rank, world.make_worker(config_, sabotage_, rank, random.next()),
+                            world.clock.now() + down);
+  world.engine->memory_lost();
 }
 
 void Driver::move_clock(Random& random) {
@@ -214,7 +237,7 @@ void Driver::check() {
   World& world = *world_;
   world.model.check_stats(*world.cache, *world.watched);
   world.engine->check();
-  if (!promises_only_) {
+  if (!sabotage_.promises_only) {
     if (std::string wrong = world.cache->check(false); !wrong.empty()) fail("check", wrong);
   }
   if (!faultless_) return;
@@ -248,6 +271,8 @@ void Driver::finish() {
   note("the storm is over");
   world.plane->set_faults(SimulatedFaults{});
   world.store_switch.faulty = false;
+  // Ranks that are down come up.
+  if (config_.losses) advance_clock(kDownMax, true);
   world.engine->end_all();
   settle();
   world.engine->poll(64);
@@ -316,6 +341,7 @@ Coverage Driver::take_coverage() {
   coverage_["fault.corrupt_slot"] += counts.corrupted_slots;
   coverage_["fault.stall"] += counts.stalls;
   coverage_["fault.reordered"] += counts.reordered;
+  coverage_["fault.replaced_rank"] += counts.replaced_ranks;
   const CacheStats stats = world_->cache->stats();
   for (const NamedCounter& counter : cache_counters()) {
     coverage_[std::string("stats.") + counter.name] += stats.*counter.value;

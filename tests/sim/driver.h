@@ -39,6 +39,7 @@ class Driver {
   struct World;
 
   void pick_faults(Random& random);
+  void lose_rank(Random& random);
   void move_clock(Random& random);
   void advance_clock(Duration by, bool finely);
   void settle();
@@ -48,8 +49,8 @@ class Driver {
   void note(const std::string& what);
 
   const SimConfig& config_;
+  const Sabotage sabotage_;
   const uint64_t seed_;
-  const bool promises_only_;
   const bool faultless_;
   Coverage coverage_;
   std::unique_ptr<World> world_;

@@ -40,6 +40,7 @@ constexpr std::array kCounters = {
     NamedCounter{"stale_completions", &CacheStats::stale_completions},
     NamedCounter{"unknown_requests", &CacheStats::unknown_requests},
     NamedCounter{"hold_limit_hits", &CacheStats::hold_limit_hits},
+    NamedCounter{"memory_losses", &CacheStats::memory_losses},
     NamedCounter{"unbalanced_unholds", &CacheStats::unbalanced_unholds},
     NamedCounter{"refused_frees", &CacheStats::refused_frees},
 };

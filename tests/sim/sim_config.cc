@@ -98,6 +98,12 @@ std::vector<SimConfig> make_configs() {
     configs.push_back(config);
   }
   {
+    SimConfig config = pair_config("pair-losses", "as pair-store, ranks die and come back");
+    with_store(config, "s3fifo");
+    config.losses = true;
+    configs.push_back(config);
+  }
+  {
     SimConfig config =
         pair_config("window-first", "window group first, another behind, selective writes, store");
     config.cache.spec.groups = {window_group(6), full_group(), window_group(13)};
@@ -131,9 +137,21 @@ const std::vector<SimConfig>& all_configs() {
   return configs;
 }
 
-constexpr std::array<std::string_view, 7> kSabotageNames = {
-    "quarantine",        "all_ranks",      "load_holds", "commit_gate",
-    "publish_when_done", "device_release", "verify"};
+struct NamedProtection {
+  std::string_view name;
+  bool Protections::*on;
+};
+constexpr std::array kProtections = {
+    NamedProtection{"quarantine", &Protections::quarantine},
+    NamedProtection{"all_ranks", &Protections::all_ranks},
+    NamedProtection{"load_holds", &Protections::load_holds},
+    NamedProtection{"commit_gate", &Protections::commit_gate},
+    NamedProtection{"publish_when_done", &Protections::publish_when_done},
+    NamedProtection{"device_release", &Protections::device_release},
+    NamedProtection{"deadlines", &Protections::deadlines},
+    NamedProtection{"tail_first", &Protections::tail_first},
+    NamedProtection{"put_bound", &Protections::put_bound},
+    NamedProtection{"memory_loss", &Protections::memory_loss}};
 
 }  // namespace
 
@@ -145,28 +163,24 @@ const SimConfig* find_sim_config(std::string_view name) {
   return found == all_configs().end() ? nullptr : &*found;
 }
 
-std::span<const std::string_view> sabotage_names() { return kSabotageNames; }
+std::vector<std::string_view> sabotage_names() {
+  std::vector<std::string_view> names = {"verify"};
+  for (const NamedProtection& protection : kProtections) names.push_back(protection.name);
+  return names;
+}
 
-std::optional<Sabotage> sabotage_of(std::string_view protection) {
+std::optional<Sabotage> sabotage_of(std::string_view name) {
   Sabotage sabotage;
-  if (protection == "quarantine") {
-    sabotage.protections.quarantine = false;
-  } else if (protection == "all_ranks") {
-    sabotage.protections.all_ranks = false;
-  } else if (protection == "load_holds") {
-    sabotage.protections.load_holds = false;
-  } else if (protection == "commit_gate") {
-    sabotage.protections.commit_gate = false;
-  } else if (protection == "publish_when_done") {
-    sabotage.protections.publish_when_done = false;
-  } else if (protection == "device_release") {
-    sabotage.protections.device_release = false;
-  } else if (protection == "verify") {
+  if (name == "verify") {
     sabotage.verify = false;
-  } else {
-    return std::nullopt;
+    return sabotage;
   }
-  return sabotage;
+  for (const NamedProtection& protection : kProtections) {
+    if (protection.name != name) continue;
+    sabotage.protections.*protection.on = false;
+    return sabotage;
+  }
+  return std::nullopt;
 }
 
 std::string faulty_store_url(const SimConfig& config, uint64_t seed) {

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tiercel/cache.h"
 
@@ -25,6 +26,7 @@ struct SimConfig {
   uint32_t ops_in_flight_max = 256;  // of the simulated data plane
   bool corruption = false;           // bytes may be damaged on purpose: host slots and the store
   bool drops = false;                // answers of the store may never come
+  bool losses = false;               // ranks may die and come back with empty host memory
 };
 
 // What is switched off to prove that the simulation notices.
@@ -40,7 +42,7 @@ const SimConfig* find_sim_config(std::string_view name);
 
 // "quarantine", "all_ranks", …, "verify"; nullopt for another name.
 std::optional<Sabotage> sabotage_of(std::string_view protection);
-std::span<const std::string_view> sabotage_names();
+std::vector<std::string_view> sabotage_names();
 
 // The URL of the store that fails, under this configuration.
 std::string faulty_store_url(const SimConfig& config, uint64_t seed);

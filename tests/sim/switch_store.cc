@@ -14,6 +14,7 @@ size_t SwitchStore::poll(std::vector<StoreCompletion>* completions) {
       StoreCompletion& completion = (*completions)[i];
       completion.id = StoreRequestId(completion.id.value() * 2 + handle);
       --state_.outstanding;
+      --outstanding_;
       if (handle == 0) continue;
       for (const Code code : completion.codes) {
         ++state_.codes["store.faulty." + std::string(to_string(code))];
@@ -37,6 +38,7 @@ Status SwitchStore::close(TimePoint deadline) {
 Result<StoreRequestId> SwitchStore::started(Result<StoreRequestId> id) {
   if (!id) return id;
   ++state_.outstanding;
+  ++outstanding_;
   return StoreRequestId(id->value() * 2 + (state_.faulty ? 1 : 0));
 }
 

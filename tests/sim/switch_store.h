@@ -26,6 +26,10 @@ class SwitchStore final : public Store {
   // `state` outlives it.
   SwitchStore(std::unique_ptr<Store> sound, std::unique_ptr<Store> faulty, SwitchState& state)
       : handles_{std::move(sound), std::move(faulty)}, state_(state) {}
+  // What it has not answered nobody waits for any more.
+  ~SwitchStore() override { state_.outstanding -= outstanding_; }
+  SwitchStore(const SwitchStore&) = delete;
+  SwitchStore& operator=(const SwitchStore&) = delete;
 
   Result<StoreRequestId> submit_exists(std::span<const ObjectKey> keys,
                                        TimePoint deadline) override {
@@ -58,6 +62,7 @@ class SwitchStore final : public Store {
 
   const std::array<std::unique_ptr<Store>, 2> handles_;
   SwitchState& state_;
+  uint64_t outstanding_ = 0;  // of this one
 };
 
 }  // namespace tiercel::sim

@@ -444,6 +444,11 @@ void ToyEngine::clear() {
   count("engine.clear");
 }
 
+void ToyEngine::memory_lost() {
+  model_.cleared();
+  for (Life& life : lives_) life.lost_holds = true;
+}
+
 void ToyEngine::check_why(RequestId id) {
   const WhyRecord* why = cache_.why(id);
   if (why == nullptr) return;

@@ -40,6 +40,8 @@ class ToyEngine {
   void probe(Random& random);
   void poll(size_t event_span);
   void clear();
+  // A rank has lost its host memory; the cache finds out by itself.
+  void memory_lost();
 
   // Of everything that the engine believes.
   void check();

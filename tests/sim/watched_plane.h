@@ -32,6 +32,7 @@ class WatchedPlane final : public DataPlane {
   size_t poll(std::span<Completion> out) override;
   int completion_fd() const override { return inner_.completion_fd(); }
   RankStats stats(uint32_t rank) const override { return inner_.stats(rank); }
+  uint64_t memory_epoch(uint32_t rank) const override { return inner_.memory_epoch(rank); }
   Status close(TimePoint deadline) override { return inner_.close(deadline); }
 
   // Operations that some rank has not let go of.
