@@ -27,8 +27,8 @@ function(tiercel_room name)
 endfunction()
 
 # What all test programs share: paths of the checkout, and headers of gtest compiled once. Tests are
-# compiled without optimization whatever the preset says of the code under test: what gtest expands to
-# costs the optimizer, above all with sanitizers, more than everything else together.
+# compiled without optimization, whatever the preset says of the code under test: what gtest expands
+# to costs the optimizer, above all with sanitizers, more than everything else together.
 set(tiercel_test_flags -O0)
 function(tiercel_test_support)
   add_library(tiercel_test_support STATIC ${CMAKE_SOURCE_DIR}/tests/support/paths.cc)
