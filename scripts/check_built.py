@@ -4,9 +4,10 @@
 
 usage: check_built.py BUILD_FOLDER [ROOT]
 
-Every .cc under src/, tests/, examples/ and bench/ must be compiled, by the build folder's
+Every .cc and .cu under src/, tests/, examples/ and bench/ must be compiled, by the build folder's
 compile_commands.json, and every tests/**/*_test.py must be named by the CMakeLists.txt of its
-folder. A store's folder may be left out whole, where its library is missing.
+folder. A store's folder may be left out whole, where its library is missing, and so may the folders
+named cuda, all together.
 """
 
 import json
@@ -28,16 +29,30 @@ def left_out_stores(root, compiled):
             yield file.parent
 
 
+def left_out_cuda(root, compiled):
+    """The folders named cuda, if no file of any of them is compiled (TIERCEL_CUDA is off)."""
+    folders = [path for top in ("src", "tests") for path in sorted((root / top).rglob("cuda"))]
+    sources = {path.resolve() for folder in folders for path in source_files(folder)}
+    return [] if sources & compiled else folders
+
+
+def source_files(folder):
+    return sorted(path for path in folder.rglob("*") if path.suffix in (".cc", ".cu"))
+
+
 def check(root, build):
     problems, notes = [], []
     compiled = compiled_files(build)
     left_out = list(left_out_stores(root, compiled))
     for folder in left_out:
         notes.append(f"note: store '{folder.name}' is left out of this build")
+    for folder in left_out_cuda(root, compiled):
+        notes.append(f"note: {folder.relative_to(root)} is left out of this build")
+        left_out.append(folder)
     count = 0
     for folder in ("src", "tests", "examples", "bench"):
-        for path in sorted((root / folder).rglob("*.cc")):
-            if any(store in path.parents for store in left_out):
+        for path in source_files(root / folder):
+            if any(other in path.parents for other in left_out):
                 continue
             count += 1
             if path.resolve() not in compiled:

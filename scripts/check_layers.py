@@ -140,7 +140,7 @@ class Checker:
             path
             for folder in ("include", "src")
             for path in sorted((self.root / folder).rglob("*"))
-            if path.suffix in (".h", ".cc")
+            if path.suffix in (".h", ".cc", ".cu")
         ]
         for path in files:
             self._check_file(path.relative_to(self.root).as_posix())

@@ -16,7 +16,8 @@ import subprocess
 import sys
 
 SKIPPED_FOLDERS = {".git", ".cache", "build", "__pycache__", "shared"}
-CODE_SUFFIXES = {".h", ".cc", ".py", ".sh", ".cmake"}
+CPP_SUFFIXES = {".h", ".cc", ".cu"}
+CODE_SUFFIXES = CPP_SUFFIXES | {".py", ".sh", ".cmake"}
 TEXT_SUFFIXES = CODE_SUFFIXES | {".md", ".txt", ".toml"}
 COLUMNS_MAX = 100
 LINES_COMFORTABLE = 600
@@ -62,7 +63,7 @@ def check_file(root, path, problems, notes):
         problems.append(f"{name}: not UTF-8: {error}")
         return
     lines = text.split("\n")
-    is_cpp = path.suffix in (".h", ".cc")
+    is_cpp = path.suffix in CPP_SUFFIXES
     is_code = path.suffix in CODE_SUFFIXES or path.suffix == "" or name.endswith("CMakeLists.txt")
 
     if is_cpp and not lines[0].startswith(f"// {SPDX}"):
@@ -152,7 +153,7 @@ def main(arguments):
         return 1
     for path in files:
         check_file(root, path, problems, notes)
-    check_format(root, [path for path in files if path.suffix in (".h", ".cc")], problems, notes)
+    check_format(root, [path for path in files if path.suffix in CPP_SUFFIXES], problems, notes)
     for line in notes + problems:
         print(line)
     if problems:

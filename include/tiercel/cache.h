@@ -65,8 +65,9 @@ struct CacheConfig {
   uint32_t requests_max = 16384;        // alive at once
   uint32_t jobs_in_flight_max = 4096;
   uint32_t job_blocks_max = 64;  // blocks of one job; 1 to 4096
-  uint32_t put_queue_max =
-      4096;  // blocks that wait for the store; never more than a quarter of host_blocks
+  // Blocks that wait for the store or are on their way to it; never more than a quarter of
+  // host_blocks.
+  uint32_t put_queue_max = 4096;
   uint32_t prefetch_blocks_max = 1024;  // blocks in flight from the store for one request
   uint32_t exists_blocks_max = 512;     // blocks of one question to the store
   uint32_t existence_entries = 65536;   // remembered answers of the store; power of two

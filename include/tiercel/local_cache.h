@@ -5,6 +5,8 @@
 // tier.
 //
 // Threads: control thread only, as Cache. wait() blocks; everything else does not.
+// Fork: the threads stay in the parent, and so does the use of the object. In the child, calls are
+// kUnavailable as in Cache, and close() too, at once; destruction is safe. It may open its own one.
 #pragma once
 
 #include <cstddef>

@@ -95,6 +95,10 @@ class DataPlane {
 
   virtual uint32_t rank_count() const = 0;
 
+  // kUnavailable, with the reason, where the plane cannot work whatever is asked of it: in a
+  // process that was forked off, while its ranks run in the parent. It takes nothing there.
+  virtual Status usable() const { return {}; }
+
   // Operations that submit() would take now. Bounded by the rings; what is in flight counts.
   virtual size_t submit_capacity() const = 0;
 

@@ -5,12 +5,11 @@
 #include <fstream>
 #include <system_error>
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file_descriptor.h"
+#include "base/memfd.h"
 #include "base/quantity.h"
 
 namespace tiercel {
@@ -107,27 +106,6 @@ Error mapping_error(const char* call, size_t bytes, int error) {
                                    "vm.overcommit_memory)");
 }
 
-// A file in memory whose size nobody can change any more: a peer that shrank it could make our own
-// accesses fault.
-Result<FileDescriptor> make_memfd(const std::string& name, size_t bytes) {
-  FileDescriptor fd(::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!fd) {
-    const int error = errno;
-    const Code code = error == EINVAL ? Code::kInvalid : Code::kUnavailable;
-    return Error(code, "memfd '" + name + "' could not be made: " + error_text(error) +
-                           (code == Code::kInvalid ? "; a name has at most 249 bytes" : ""));
-  }
-  if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
-    return mapping_error("memfd", bytes, errno);
-  }
-  if (::fchmod(fd.get(), S_IRUSR | S_IWUSR) != 0 ||
-      ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-    return Error(Code::kUnavailable,
-                 "memfd '" + name + "' could not be protected: " + error_text(errno));
-  }
-  return fd;
-}
-
 // Maps at a multiple of the huge page's size: reserves more, maps inside, and gives the rest back.
 Result<std::byte*> map_aligned(size_t mapped_bytes, const FileDescriptor& fd) {
   const size_t reserved_bytes = mapped_bytes + kHugePageBytes;
@@ -151,6 +129,16 @@ Result<std::byte*> map_aligned(size_t mapped_bytes, const FileDescriptor& fd) {
   return address;
 }
 
+Result<std::unique_ptr<Arena>> map_arena(size_t bytes, size_t mapped_bytes, FileDescriptor fd,
+                                         const ArenaOptions& options) {
+  TIERCEL_TRY_ASSIGN(std::byte* const address, map_aligned(mapped_bytes, fd));
+  auto arena =
+      std::make_unique<MappedArena>(address, bytes, mapped_bytes, std::move(fd), options.kind);
+  arena->advise(options.huge_pages);
+  if (options.prefault) TIERCEL_TRY(arena->prefault());
+  return arena;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Arena>> Arena::create(size_t bytes, const ArenaOptions& options) {
@@ -169,12 +157,19 @@ Result<std::unique_ptr<Arena>> Arena::create(size_t bytes, const ArenaOptions& o
   if (options.kind == ArenaKind::kMemfd) {
     TIERCEL_TRY_ASSIGN(fd, make_memfd(options.name, mapped_bytes));
   }
-  TIERCEL_TRY_ASSIGN(std::byte* const address, map_aligned(mapped_bytes, fd));
-  auto arena =
-      std::make_unique<MappedArena>(address, bytes, mapped_bytes, std::move(fd), options.kind);
-  arena->advise(options.huge_pages);
-  if (options.prefault) TIERCEL_TRY(arena->prefault());
-  return arena;
+  return map_arena(bytes, mapped_bytes, std::move(fd), options);
+}
+
+Result<std::unique_ptr<Arena>> Arena::map(FileDescriptor fd, size_t bytes,
+                                          const ArenaOptions& options) {
+  if (bytes == 0 || bytes > SIZE_MAX / 4) {
+    return Error(Code::kInvalid, "arena of " + std::to_string(bytes) + " bytes; allowed: 1 to " +
+                                     std::to_string(SIZE_MAX / 4));
+  }
+  TIERCEL_TRY(check_memfd(fd.get(), bytes, "the memory of '" + options.name + "'"));
+  ArenaOptions shared = options;
+  shared.kind = ArenaKind::kMemfd;
+  return map_arena(bytes, round_up(bytes, page_bytes()), std::move(fd), shared);
 }
 
 }  // namespace tiercel

@@ -11,6 +11,7 @@
 
 #include "tiercel/status.h"
 
+#include "base/file_descriptor.h"
 #include "base/memory_limit.h"
 
 namespace tiercel {
@@ -37,6 +38,11 @@ class Arena {
   // kInvalid for 0 bytes; kNoSpace with the size and the limit that stands in the way (available
   // memory or the cgroup's limit) if the memory cannot be had.
   static Result<std::unique_ptr<Arena>> create(size_t bytes, const ArenaOptions& options);
+
+  // The first `bytes` of a memfd that another process, or make_memfd, has made; options.kind is
+  // ignored. kInvalid as check_memfd, kNoSpace if it cannot be mapped.
+  static Result<std::unique_ptr<Arena>> map(FileDescriptor fd, size_t bytes,
+                                            const ArenaOptions& options);
 
   virtual std::span<std::byte> memory() = 0;
   virtual int fd() const = 0;  // -1 unless kMemfd

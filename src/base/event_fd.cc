@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/event_fd.h"
 
+#include <array>
 #include <cerrno>
+#include <string>
+#include <string_view>
 #include <system_error>
 
+#include <fcntl.h>
 #include <sys/eventfd.h>
+#include <unistd.h>
 
 #include "base/assert.h"
 
@@ -16,6 +21,21 @@ Result<EventFd> EventFd::create() {
     return Error(Code::kUnavailable,
                  "eventfd could not be made: " + std::generic_category().message(errno) +
                      "; raise the limit of open files (ulimit -n)");
+  }
+  return EventFd(std::move(fd));
+}
+
+Result<EventFd> EventFd::adopt(FileDescriptor fd) {
+  std::array<char, 64> name{};
+  const std::string link = "/proc/self/fd/" + std::to_string(fd.get());
+  const ssize_t bytes = ::readlink(link.c_str(), name.data(), name.size());
+  const std::string_view kind(name.data(), bytes > 0 ? static_cast<size_t>(bytes) : 0);
+  if (kind != "anon_inode:[eventfd]") {
+    return Error(Code::kInvalid,
+                 "descriptor is of '" + std::string(kind) + "'; allowed: an eventfd");
+  }
+  if ((::fcntl(fd.get(), F_GETFL) & O_NONBLOCK) == 0) {
+    return Error(Code::kInvalid, "eventfd can block; allowed: EFD_NONBLOCK");
   }
   return EventFd(std::move(fd));
 }

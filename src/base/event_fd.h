@@ -17,6 +17,9 @@ class EventFd {
  public:
   // kUnavailable if the operating system has no descriptor left.
   static Result<EventFd> create();
+  // One that another process has made and passed on; kInvalid if it is something else, of which a
+  // read or write could wait.
+  static Result<EventFd> adopt(FileDescriptor fd);
 
   // Makes fd() readable until the next drain(). Signals add up, they are never lost.
   void signal();

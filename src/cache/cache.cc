@@ -123,6 +123,7 @@ Status Cache::Impl::check_computed(std::string_view verb, RequestId id, uint32_t
 }
 
 Result<Request*> Cache::Impl::request_for(RequestId id, std::span<const BlockKey> keys) {
+  TIERCEL_TRY(plane_.usable());
   Request* request = requests_.find(id);
   if (request == nullptr) {
     request = requests_.find_or_create(id, clock_.now());
@@ -162,10 +163,11 @@ void Cache::Impl::visit_path(Request& request, uint32_t known_blocks, bool view_
 
 void Cache::Impl::count_hit(Request& request, NodeId node, uint32_t position) {
   index_.count_hit(node);
-  if (config_.with_store && config_.host_to_store == WritePolicy::kWriteThroughSelective &&
-      index_.hit_count(node) == config_.selective_hits && index_.is_in(node, Tier::kHost)) {
-    queue_put(node, &request, position);
-  }
+  if (!config_.with_store || !index_.is_in(node, Tier::kHost)) return;
+  const bool due = config_.host_to_store == WritePolicy::kWriteThroughSelective &&
+                   index_.hit_count(node) == config_.selective_hits;
+  // What is owed leaves a hole in the store, behind which nothing can be found.
+  if (due || host_.put_owed(index_.slot(node, Tier::kHost))) queue_put(node, &request, position);
 }
 
 void Cache::Impl::unhold_node(NodeId node) {

@@ -172,6 +172,7 @@ class Cache::Impl {
   Fifo<QueuedRequest> save_queue_;
   Fifo<QueuedRequest> prefetch_queue_;
   Fifo<QueuedPut> put_queue_;
+  uint32_t puts_open_ = 0;  // blocks that some rank still puts; bounded together with the queue
   Fifo<CacheEvent> events_;
   std::vector<BlockOp> ops_;             // scratch of submit()
   std::vector<Completion> completions_;  // scratch of take_completions()

@@ -122,6 +122,7 @@ void Cache::Impl::notice_memory_losses() {
 
 void Cache::Impl::close_item(Job& job, JobItem& item) {
   if (item.has_slot) host_.drop_reference(item.slot);
+  if (job.kind == OpKind::kStorePut) --puts_open_;
   if (!uses_device(job.kind)) return;
   Request* request = requests_.at(job.request, job.request_generation);
   TIERCEL_ASSERT(request != nullptr, "a request outlives the transfers that touch its blocks");

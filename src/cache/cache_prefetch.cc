@@ -166,6 +166,12 @@ uint32_t Cache::Impl::fetch(Request& request, uint32_t cut, bool* no_room) {
       }
       const GroupId group_id(static_cast<uint8_t>(group));
       const NodeId node = node_for_fill(request.keys, group_id, position);
+      if (node != kNoNode && fills_.is_filling(node)) {
+        // The same key for the second time: such a list is no path, but it comes from outside.
+        fills_.wait(node, request.index, request.generation, request.prefetch_serial);
+        ++waited;
+        continue;
+      }
       const std::optional<SlotId> slot = acquire_for(node);
       if (!slot) {
         // The tier has no room that may be taken: what we have is what the request gets.

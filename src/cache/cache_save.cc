@@ -51,6 +51,7 @@ Status Cache::Impl::save(RequestId id, std::span<const BlockKey> keys, uint32_t 
 }
 
 Status Cache::Impl::commit(RequestId id, uint64_t token_count) {
+  TIERCEL_TRY(plane_.usable());
   Request* request = requests_.find(id);
   if (request == nullptr) {
     ++stats_.unknown_requests;
@@ -230,8 +231,11 @@ void Cache::Impl::settle_save(Job& job, JobItem& item, Code code) {
 
 void Cache::Impl::queue_put(NodeId node, Request* request, uint32_t position) {
   const BlockKey& key = index_.key(node);
+  const SlotId slot = index_.slot(node, Tier::kHost);
+  host_.set_put_owed(slot, false);
   if (existence_.find(key, index_.group(node), clock_.now()) == Existence::kPresent) return;
-  if (put_queue_.size() >= put_queue_max_) {
+  if (put_queue_.size() + puts_open_ >= put_queue_max_) {
+    host_.set_put_owed(slot, true);
     ++stats_.put_dropped;
     if (request != nullptr) {
       request->why.add(WhySpan{position, 1, WhyReason::kPutDropped, Code::kBusy});
@@ -272,6 +276,7 @@ void Cache::Impl::pump_puts() {
         item.slot = index_.slot(put.node, Tier::kHost);
         item.has_slot = true;
         item.replace = existence_.take_replacement(key, group, clock_.now());
+        ++puts_open_;
         --capacity;
       }
       unhold_node(put.node);
@@ -287,7 +292,12 @@ void Cache::Impl::settle_put(Job& job, JobItem& item, Code code) {
     existence_.set(item.key, item.group, Existence::kPresent, clock_.now() + config_.existence_ttl);
   } else {
     ++stats_.put_failed;
-    if (code == Code::kCorrupt) drop_bad_copy(item.node, item.slot);
+    if (code == Code::kCorrupt) {
+      drop_bad_copy(item.node, item.slot);
+    } else if (code != Code::kInvalid && index_.is_in(item.node, Tier::kHost) &&
+               index_.slot(item.node, Tier::kHost) == item.slot) {
+      host_.set_put_owed(item.slot, true);
+    }
     add_why(job, item.position, WhyReason::kPutFailed, code);
   }
   unhold_node(item.node);

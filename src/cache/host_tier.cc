@@ -32,6 +32,7 @@ HostTier::HostTier(const SlotGeometry& geometry, BlockIndex& index,
   const size_t ids = static_cast<size_t>(geometry.extent_count()) * geometry.slots_per_extent_max();
   references_.resize(ids);
   retired_.resize(ids);
+  put_owed_.resize(ids);
 }
 
 std::optional<SlotId> HostTier::acquire(GroupId group) {
@@ -60,6 +61,7 @@ NodeId HostTier::first_of_path(NodeId node) const {
 
 void HostTier::publish(NodeId node, SlotId slot, const BlockPosition& position) {
   index_.set_place(node, Tier::kHost, slot);
+  set_put_owed(slot, false);
   policy_->insert(node, position);
 }
 

@@ -44,6 +44,11 @@ class HostTier {
   void add_reference(SlotId slot) { ++references_[slot.value()]; }
   void drop_reference(SlotId slot);
 
+  // The store has not got the block in this slot though it should have: its put was dropped or has
+  // failed. Forgotten with the next block of the slot.
+  void set_put_owed(SlotId slot, bool owed) { put_owed_[slot.value()] = owed ? 1 : 0; }
+  bool put_owed(SlotId slot) const { return put_owed_[slot.value()] != 0; }
+
   // Tells the policy that a request looked at these blocks (root first; those not in the tier are
   // skipped).
   void visit(std::span<const NodeId> path, const RequestVisit& visit);
@@ -51,7 +56,10 @@ class HostTier {
   SlotAllocator::Counts counts() const { return allocator_.counts(); }
   uint64_t slots_total() const { return slots_total_; }
   uint64_t evicted() const { return evicted_; }
-  uint64_t side_bytes() const { return references_.size() * sizeof(references_[0]); }
+  uint64_t side_bytes() const {
+    return references_.size() *
+           (sizeof(references_[0]) + sizeof(retired_[0]) + sizeof(put_owed_[0]));
+  }
   const SlotAllocator& allocator() const { return allocator_; }
   uint64_t total_references() const;
 
@@ -67,6 +75,7 @@ class HostTier {
   const uint64_t slots_total_;
   std::vector<uint16_t> references_;  // by slot id
   std::vector<uint8_t> retired_;      // by slot id: in quarantine
+  std::vector<uint8_t> put_owed_;     // by slot id
   std::vector<NodeId> path_;          // scratch of visit()
   std::vector<uint32_t> positions_;
   uint64_t evicted_ = 0;

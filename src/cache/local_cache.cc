@@ -12,9 +12,9 @@
 
 #include "base/arena.h"
 #include "base/memory_limit.h"
-#include "base/option_table.h"
 #include "cache/host_geometry.h"
 #include "store/registry.h"
+#include "tier/tier_memory.h"
 #include "transfer/device_copier.h"
 #include "transfer/in_process_data_plane.h"
 #include "transfer/metadata_data_plane.h"
@@ -61,6 +61,7 @@ class LocalCacheObject final : public LocalCache {
 
   Status close(Duration timeout) override {
     closed_ = true;
+    TIERCEL_TRY(plane_->usable());
     cache_->close(clock_.now() + timeout);
     const TimePoint give_up = system_clock_.now() + timeout;
     drain(give_up);
@@ -93,21 +94,6 @@ class LocalCacheObject final : public LocalCache {
   std::unique_ptr<Cache> cache_;
   bool closed_ = false;
 };
-
-Status check_memory(const SlotGeometry& geometry, const MemoryLimit& limit) {
-  uint64_t total_bytes = 0;
-  for (uint32_t rank = 0; rank < geometry.rank_count(); ++rank) {
-    if (__builtin_add_overflow(total_bytes, geometry.tier_bytes(rank), &total_bytes)) {
-      total_bytes = UINT64_MAX;
-      break;
-    }
-  }
-  if (total_bytes <= limit.bytes) return {};
-  return Error(Code::kNoSpace, "host_blocks of " + std::to_string(geometry.rank_count()) +
-                                   " ranks together take " + format_bytes(total_bytes) +
-                                   "; allowed: up to " + format_bytes(limit.bytes) + " (" +
-                                   limit.source + ")");
-}
 
 Result<std::unique_ptr<ContiguousCopier>> make_copier(const LocalCacheConfig& config,
                                                       uint32_t rank) {
@@ -159,7 +145,7 @@ class Opener {
                                        std::to_string(config_.device_memory.size()) +
                                        " ranks; allowed: exactly " + std::to_string(rank_count()));
     }
-    TIERCEL_TRY(check_memory(geometry, available_memory()));
+    TIERCEL_TRY(check_memory_of_ranks(geometry, available_memory()));
     TIERCEL_TRY_ASSIGN(const Namespace name_space, make_namespace(config_.cache.spec));
     std::vector<std::unique_ptr<RankWorker>> workers;
     for (uint32_t rank = 0; rank < rank_count(); ++rank) {

@@ -13,6 +13,7 @@ std::span<const BenchSubject> bench_subjects() {
   static constexpr std::array kSubjects = {
       BenchSubject{"key", bench_key},     BenchSubject{"checksum", bench_checksum},
       BenchSubject{"index", bench_index}, BenchSubject{"host", bench_host},
+      BenchSubject{"copy", bench_copy},   BenchSubject{"ring", bench_ring},
       BenchSubject{"cache", bench_cache},
   };
   return kSubjects;

@@ -58,6 +58,8 @@ Result<BenchFigures> bench_key(const BenchOptions& options, const BenchContext& 
 Result<BenchFigures> bench_checksum(const BenchOptions& options, const BenchContext& context);
 Result<BenchFigures> bench_index(const BenchOptions& options, const BenchContext& context);
 Result<BenchFigures> bench_host(const BenchOptions& options, const BenchContext& context);
+Result<BenchFigures> bench_copy(const BenchOptions& options, const BenchContext& context);
+Result<BenchFigures> bench_ring(const BenchOptions& options, const BenchContext& context);
 Result<BenchFigures> bench_cache(const BenchOptions& options, const BenchContext& context);
 
 struct BenchSubject {

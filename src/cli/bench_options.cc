@@ -65,10 +65,13 @@ OptionTable bench_option_table() {
   table.add(number("checksum_bytes", "Largest piece to checksum (checksum)", "16MiB", 1, 1u << 30,
                    OptionType::kBytes));
   table.add(number("host_bytes",
-                   "Payload of the host tier; as much again stands for the device (host)", "1GiB",
-                   4096, 1e12, OptionType::kBytes));
-  table.add(number("host_block_bytes", "Payload of a block; four times that is measured too (host)",
-                   "1MiB", 1, 1u << 28, OptionType::kBytes));
+                   "Payload of the host tier; as much again stands for the device (host, copy)",
+                   "1GiB", 4096, 1e12, OptionType::kBytes));
+  table.add(number("host_block_bytes",
+                   "Payload of a block; host measures four times that too (host, copy)", "1MiB", 1,
+                   1u << 28, OptionType::kBytes));
+  table.add(number("ring_round_trips", "Round trips of one run, and batches (ring)", "2000", 1,
+                   1e6));
   table.add(number("cache_blocks", "Blocks of the host tier (cache)", "100000", 4, 100e6));
   table.add(make_option("large", OptionType::kBool,
                         "Also an index of 10 million blocks, and at least 1 million cache_blocks",
@@ -89,6 +92,7 @@ Result<BenchOptions> read_bench_options(const OptionValues& values) {
   options.checksum_bytes = static_cast<uint64_t>(values.get_integer("checksum_bytes"));
   options.host_bytes = static_cast<uint64_t>(values.get_integer("host_bytes"));
   options.host_block_bytes = static_cast<uint64_t>(values.get_integer("host_block_bytes"));
+  options.ring_round_trips = get_count(values, "ring_round_trips");
   options.cache_blocks = get_count(values, "cache_blocks");
   options.large = values.get_bool("large");
   if (values.is_set("json")) options.json = values.get_string("json");

@@ -26,6 +26,7 @@ struct BenchOptions {
   uint64_t checksum_bytes = 16u << 20;
   uint64_t host_bytes = 1u << 30;
   uint64_t host_block_bytes = 1u << 20;
+  uint32_t ring_round_trips = 2'000;
   uint32_t cache_blocks = 100'000;
   bool large = false;
   std::string json;

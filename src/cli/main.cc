@@ -97,7 +97,9 @@ int run(int argc, char** argv) {
   CLI::App& replay = *app.add_subcommand(
       "replay", "Replay a trace of requests through the tiers and check every byte");
   CLI::App& bench = *app.add_subcommand(
-      "bench", "Measure the parts beside their plain limits: key, checksum, index, host, cache");
+      "bench",
+      "Measure the parts beside their plain limits: key, checksum, index, host, copy, ring, "
+      "cache");
   CLI::App& stores = *app.add_subcommand("stores", "List the stores of this build");
   CLI::App& version = *app.add_subcommand("version", "Print the version");
   replay.footer(

@@ -54,6 +54,14 @@ class SlotGeometry {
   static Result<SlotGeometry> for_blocks(PayloadBytes payload_bytes, uint32_t capacity_blocks,
                                          uint32_t extents_wanted);
 
+  // What create() makes the same geometry from again, in another process for example.
+  SlotGeometryOptions options() const {
+    return {.payload_bytes = payload_bytes_,
+            .extent_count = extent_count_,
+            .slots_per_extent = slots_per_extent_,
+            .last_extent_slots = last_extent_slots_};
+  }
+
   uint32_t group_count() const { return static_cast<uint32_t>(payload_bytes_.size()); }
   uint32_t rank_count() const { return static_cast<uint32_t>(extent_bytes_.size()); }
   uint32_t extent_count() const { return extent_count_; }

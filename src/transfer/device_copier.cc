@@ -5,15 +5,37 @@
 #include <string>
 #include <utility>
 
-#include "base/checksum.h"
+#include "tiercel/device_layout.h"
+
+#include "transfer/layout_copier_cpu.h"
 
 namespace tiercel {
 
-Result<ContiguousCopier> ContiguousCopier::create(std::vector<ContiguousGroupMemory> groups) {
-  if (groups.empty() || groups.size() > kGroupCountMax) {
-    return Error(Code::kInvalid, "device memory of " + std::to_string(groups.size()) +
-                                     " groups; allowed: 1 to " + std::to_string(kGroupCountMax));
+Status check_copies(const DeviceCopier& copier, GroupId group, std::span<const DeviceCopy> copies) {
+  const uint64_t payload_bytes = copier.payload_bytes(group);
+  const uint32_t block_count = copier.block_count(group);
+  if (payload_bytes == 0) {
+    return Error(Code::kInvalid, "device copy of group " + std::to_string(group.value()) +
+                                     "; allowed: a group of the device layout");
   }
+  for (const DeviceCopy& copy : copies) {
+    if (copy.block.value() >= block_count) {
+      return Error(Code::kInvalid, "device block is " + std::to_string(copy.block.value()) +
+                                       "; allowed: less than " + std::to_string(block_count) +
+                                       ", the blocks of group " + std::to_string(group.value()));
+    }
+    if (copy.payload.size() != payload_bytes) {
+      return Error(Code::kInvalid, "payload of " + std::to_string(copy.payload.size()) +
+                                       " bytes; allowed: exactly " + std::to_string(payload_bytes) +
+                                       ", a block of group " + std::to_string(group.value()));
+    }
+  }
+  return {};
+}
+
+Result<ContiguousCopier> ContiguousCopier::create(
+    const std::vector<ContiguousGroupMemory>& groups) {
+  std::vector<DeviceGroup> layout;
   for (size_t i = 0; i < groups.size(); ++i) {
     const uint64_t bytes = groups[i].memory.size();
     const uint64_t payload_bytes = groups[i].payload_bytes;
@@ -24,34 +46,37 @@ Result<ContiguousCopier> ContiguousCopier::create(std::vector<ContiguousGroupMem
                                        "payload_bytes (" + std::to_string(payload_bytes) +
                                        ", at least 1), at most 2^32 - 1 blocks");
     }
+    layout.push_back(contiguous_group(groups[i].memory, payload_bytes));
   }
+  TIERCEL_TRY_ASSIGN(const DeviceLayout checked, DeviceLayout::create(std::move(layout)));
+  TIERCEL_TRY_ASSIGN(CpuLayoutCopier inner, CpuLayoutCopier::create(checked));
   ContiguousCopier copier;
-  copier.groups_ = std::move(groups);
+  copier.inner_ = std::make_unique<CpuLayoutCopier>(std::move(inner));
   return copier;
 }
 
 uint32_t ContiguousCopier::block_count(GroupId group) const {
-  if (group.value() >= groups_.size()) return 0;
-  const ContiguousGroupMemory& memory = groups_[group.value()];
-  return static_cast<uint32_t>(memory.memory.size() / memory.payload_bytes);
+  return inner_ ? inner_->block_count(group) : 0;
+}
+
+uint32_t ContiguousCopier::layer_count(GroupId group) const {
+  return inner_ ? inner_->layer_count(group) : 0;
 }
 
 uint64_t ContiguousCopier::payload_bytes(GroupId group) const {
-  return group.value() < groups_.size() ? groups_[group.value()].payload_bytes : 0;
+  return inner_ ? inner_->payload_bytes(group) : 0;
 }
 
-uint32_t ContiguousCopier::gather(GroupId group, DeviceBlockId block,
-                                  std::span<std::byte> payload) {
-  const ContiguousGroupMemory& memory = groups_[group.value()];
-  return copy_with_crc32c(
-      memory.memory.subspan(block.value() * memory.payload_bytes, memory.payload_bytes), payload);
+Status ContiguousCopier::gather(GroupId group, std::span<DeviceCopy> copies,
+                                LayerObserver* observer) {
+  if (!inner_) return check_copies(*this, group, copies);
+  return inner_->gather(group, copies, observer);
 }
 
-uint32_t ContiguousCopier::scatter(GroupId group, std::span<const std::byte> payload,
-                                   DeviceBlockId block) {
-  const ContiguousGroupMemory& memory = groups_[group.value()];
-  return copy_with_crc32c(
-      payload, memory.memory.subspan(block.value() * memory.payload_bytes, memory.payload_bytes));
+Status ContiguousCopier::scatter(GroupId group, std::span<DeviceCopy> copies,
+                                 LayerObserver* observer) {
+  if (!inner_) return check_copies(*this, group, copies);
+  return inner_->scatter(group, copies, observer);
 }
 
 }  // namespace tiercel

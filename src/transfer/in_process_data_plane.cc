@@ -2,11 +2,11 @@
 #include "transfer/in_process_data_plane.h"
 
 #include <algorithm>
-#include <bit>
 #include <string>
 #include <utility>
 
 #include "base/assert.h"
+#include "base/fork_guard.h"
 #include "transfer/rank_thread.h"
 #include "transfer/wake_flag.h"
 
@@ -19,14 +19,19 @@ class InProcessDataPlane final : public DataPlane {
 
   // All ranks are asked before any is waited for: one hung store must not lengthen the others' end.
   ~InProcessDataPlane() override {
+    if (fork_guard_.is_inherited()) {
+      // The threads are not here to be joined, and what the stores hold open is the parent's.
+      for (auto& rank : ranks_) static_cast<void>(rank.release());
+      return;
+    }
     for (const auto& rank : ranks_) rank->ask_to_close(TimePoint{});
   }
 
   Status start(std::vector<std::unique_ptr<RankWorker>> workers, const Clock& clock,
-               uint32_t ring_ops) {
+               const InProcessOptions& options) {
     for (std::unique_ptr<RankWorker>& worker : workers) {
-      TIERCEL_TRY_ASSIGN(auto rank,
-                         RankThread::start(std::move(worker), ring_ops, clock, announcement_));
+      TIERCEL_TRY_ASSIGN(auto rank, RankThread::start(std::move(worker), options.ring_ops,
+                                                      options.spin, clock, announcement_));
       ranks_.push_back(std::move(rank));
     }
     return {};
@@ -34,8 +39,10 @@ class InProcessDataPlane final : public DataPlane {
 
   uint32_t rank_count() const override { return static_cast<uint32_t>(ranks_.size()); }
 
+  Status usable() const override { return fork_guard_.check("the data plane"); }
+
   size_t submit_capacity() const override {
-    if (closing_) return 0;
+    if (closing_ || fork_guard_.is_inherited()) return 0;
     size_t capacity = ranks_.front()->capacity();
     for (const auto& rank : ranks_) capacity = std::min(capacity, rank->capacity());
     return capacity;
@@ -49,6 +56,8 @@ class InProcessDataPlane final : public DataPlane {
   }
 
   size_t poll(std::span<Completion> out) override {
+    // Not even a look: it would take a wake-up that is meant for the parent.
+    if (fork_guard_.is_inherited()) return 0;
     announcement_.acknowledge();
     size_t count = 0;
     // Another rank comes first each time, so that small polls starve none.
@@ -72,6 +81,7 @@ class InProcessDataPlane final : public DataPlane {
   }
 
   Status close(TimePoint deadline) override {
+    TIERCEL_TRY(usable());
     closing_ = true;
     for (const auto& rank : ranks_) rank->ask_to_close(deadline);
     Status first_failure;
@@ -83,6 +93,7 @@ class InProcessDataPlane final : public DataPlane {
   }
 
  private:
+  const ForkGuard fork_guard_;
   Announcement announcement_;
   std::vector<std::unique_ptr<RankThread>> ranks_;
   size_t first_rank_ = 0;
@@ -94,12 +105,7 @@ class InProcessDataPlane final : public DataPlane {
 Result<std::unique_ptr<DataPlane>> make_in_process_data_plane(
     std::vector<std::unique_ptr<RankWorker>> workers, const Clock& clock,
     const InProcessOptions& options) {
-  constexpr uint32_t kRingOpsMax = 1u << 20;
-  if (!std::has_single_bit(options.ring_ops) || options.ring_ops < 2 ||
-      options.ring_ops > kRingOpsMax) {
-    return Error(Code::kInvalid, "ring_ops is " + std::to_string(options.ring_ops) +
-                                     "; allowed: a power of two from 2 to 2^20");
-  }
+  TIERCEL_TRY(check_ring_ops(options.ring_ops));
   if (workers.empty() || workers.size() > kRankCountMax) {
     return Error(Code::kInvalid, std::to_string(workers.size()) + " rank workers; allowed: 1 to " +
                                      std::to_string(kRankCountMax));
@@ -114,7 +120,7 @@ Result<std::unique_ptr<DataPlane>> make_in_process_data_plane(
   }
   TIERCEL_TRY_ASSIGN(EventFd completions, EventFd::create());
   auto plane = std::make_unique<InProcessDataPlane>(std::move(completions));
-  TIERCEL_TRY(plane->start(std::move(workers), clock, options.ring_ops));
+  TIERCEL_TRY(plane->start(std::move(workers), clock, options));
   return std::unique_ptr<DataPlane>(std::move(plane));
 }
 

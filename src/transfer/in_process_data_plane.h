@@ -9,6 +9,10 @@
 // may still use the rank's memory: call close() again, or destroy the plane, which waits for each
 // thread as long as its Store::close takes (that one keeps its own deadline) and then destroys the
 // stores. Only then may the memory go.
+//
+// A process that is forked off has no part in the plane: there submit() takes nothing, poll()
+// returns nothing, usable() and close() say why, and destruction leaves threads, stores and
+// descriptors to the parent, which goes on.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +27,8 @@ namespace tiercel {
 
 struct InProcessOptions {
   uint32_t ring_ops = 4096;  // operations in flight at most; power of two, 2 to 2^20
+  // How long an idle rank looks for work before it sleeps: answers sooner, costs a processor.
+  Duration spin{0};
 };
 
 // One worker per rank, in order of rank; at least one.

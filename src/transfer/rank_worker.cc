@@ -189,24 +189,50 @@ class RankWorker::Impl {
     uint32_t count = 0;
     TimePoint now = clock_.now();
     while (count < ops_max && !waiting.empty()) {
-      const BlockOp op = waiting[0];
-      waiting.pop(1);
-      ++count;
-      if (op.deadline_ns != to_ns(kNoDeadline) && to_ns(now) >= op.deadline_ns) {
-        end(op, Code::kTimeout);
-        continue;
-      }
-      Code code = Code::kOk;
+      count += take_copy_batch(kind, ops_max - count, to_ns(now));
+      if (copy_ops_.empty()) continue;
+      std::array<Code, kCopyBatchMax> codes{};
+      const std::span<Code> batch_codes = std::span(codes).first(copy_ops_.size());
       if (kind == OpKind::kSave) {
-        slots_.save(op, *copier_);
+        slots_.save(copy_ops_, *copier_, batch_codes);
       } else {
-        code = slots_.load(op, *copier_, options_.verify);
+        slots_.load(copy_ops_, *copier_, options_.verify, batch_codes);
       }
       const TimePoint begun = std::exchange(now, clock_.now());
       counters_.count_busy(kind, now - begun);
-      end(op, code);
+      for (size_t i = 0; i < copy_ops_.size(); ++i) end(copy_ops_[i], codes[i]);
     }
     return count;
+  }
+
+  // Takes up to `ops_max` operations from the queue: those too late end at once, the others become
+  // copy_ops_, one call into the copier. How many were taken; at least one.
+  uint32_t take_copy_batch(OpKind kind, uint32_t ops_max, int64_t now_ns) {
+    OpQueue& waiting = queue(kind);
+    copy_ops_.clear();
+    uint32_t taken = 0;
+    while (taken < ops_max && copy_ops_.size() < kCopyBatchMax && !waiting.empty()) {
+      const BlockOp op = waiting[0];
+      const bool late = op.deadline_ns != to_ns(kNoDeadline) && now_ns >= op.deadline_ns;
+      if (!late && !may_join_batch(op)) break;
+      waiting.pop(1);
+      ++taken;
+      if (late) {
+        end(op, Code::kTimeout);
+      } else {
+        copy_ops_.push_back(op);
+      }
+    }
+    return taken;
+  }
+
+  // A call into the copier is about one group, and writes no place twice.
+  bool may_join_batch(const BlockOp& op) const {
+    return std::none_of(copy_ops_.begin(), copy_ops_.end(), [&op](const BlockOp& other) {
+      return other.group != op.group ||
+             (op.kind == OpKind::kLoad ? other.device_block == op.device_block
+                                       : other.slot == op.slot);
+    });
   }
 
   // Hands the next batch of one kind to the store; true if anything moved.
@@ -340,6 +366,7 @@ class RankWorker::Impl {
   PathCounters counters_;
 
   // Kept to be used again.
+  std::vector<BlockOp> copy_ops_;
   std::vector<StoreGetItem> get_items_;
   std::vector<StorePutItem> put_items_;
   std::vector<ObjectKey> keys_;

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transfer/slot_io.h"
 
+#include <algorithm>
+#include <array>
+
 #include "base/assert.h"
 #include "base/checksum.h"
 
@@ -54,18 +57,49 @@ Code SlotIo::verify(const BlockOp& op) const {
   return crc32c(slot_of(op).payload) == promised ? Code::kOk : Code::kCorrupt;
 }
 
-void SlotIo::save(const BlockOp& op, DeviceCopier& copier) const {
-  const Slot slot = slot_of(op);
-  Frame frame = frame_of(op);
-  frame.checksum = copier.gather(op.group, op.device_block, slot.payload);
-  encode_frame(frame, slot.frame);
+void SlotIo::save(std::span<const BlockOp> ops, DeviceCopier& copier, std::span<Code> codes) const {
+  TIERCEL_ASSERT(ops.size() <= kCopyBatchMax && ops.size() == codes.size(), "one batch");
+  if (ops.empty()) return;
+  std::array<DeviceCopy, kCopyBatchMax> copies;
+  for (size_t i = 0; i < ops.size(); ++i) {
+    const Slot slot = slot_of(ops[i]);
+    // What the frame promised is over, also if the copy fails half-way.
+    std::fill(slot.frame.begin(), slot.frame.end(), std::byte{0});
+    copies[i] = {.block = ops[i].device_block, .payload = slot.payload};
+  }
+  const Status copied = copier.gather(ops[0].group, std::span(copies).first(ops.size()), nullptr);
+  for (size_t i = 0; i < ops.size(); ++i) {
+    codes[i] = copied.code();
+    if (!copied) continue;
+    Frame frame = frame_of(ops[i]);
+    frame.checksum = copies[i].checksum;
+    encode_frame(frame, slot_of(ops[i]).frame);
+  }
 }
 
-Code SlotIo::load(const BlockOp& op, DeviceCopier& copier, bool verify) const {
-  uint32_t promised = 0;
-  if (verify && check(op, &promised) != Code::kOk) return Code::kCorrupt;
-  const uint32_t written = copier.scatter(op.group, slot_of(op).payload, op.device_block);
-  return verify && written != promised ? Code::kCorrupt : Code::kOk;
+void SlotIo::load(std::span<const BlockOp> ops, DeviceCopier& copier, bool verify,
+                  std::span<Code> codes) const {
+  TIERCEL_ASSERT(ops.size() <= kCopyBatchMax && ops.size() == codes.size(), "one batch");
+  if (ops.empty()) return;
+  std::array<DeviceCopy, kCopyBatchMax> copies;
+  std::array<uint32_t, kCopyBatchMax> promised{};
+  size_t count = 0;
+  for (size_t i = 0; i < ops.size(); ++i) {
+    codes[i] = verify ? check(ops[i], &promised[i]) : Code::kOk;
+    if (codes[i] != Code::kOk) {
+      codes[i] = Code::kCorrupt;
+      continue;
+    }
+    copies[count++] = {.block = ops[i].device_block, .payload = slot_of(ops[i]).payload};
+  }
+  const Status copied = copier.scatter(ops[0].group, std::span(copies).first(count), nullptr);
+  count = 0;
+  for (size_t i = 0; i < ops.size(); ++i) {
+    if (codes[i] != Code::kOk) continue;
+    const uint32_t written = copies[count++].checksum;
+    codes[i] = copied.code();
+    if (copied && verify && written != promised[i]) codes[i] = Code::kCorrupt;
+  }
 }
 
 }  // namespace tiercel

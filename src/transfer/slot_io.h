@@ -19,6 +19,9 @@
 
 namespace tiercel {
 
+// Blocks of one call into the copier.
+inline constexpr size_t kCopyBatchMax = 64;
+
 class SlotIo {
  public:
   // `memory` is geometry.tier_bytes(rank) long and outlives this object.
@@ -41,10 +44,25 @@ class SlotIo {
   // As check(), and the payload has the promised checksum.
   Code verify(const BlockOp& op) const;
 
-  // Device → slot: payload, checksum and frame.
-  void save(const BlockOp& op, DeviceCopier& copier) const;
-  // Slot → device; kCorrupt if `verify` and the slot does not prove to be the op's block.
-  Code load(const BlockOp& op, DeviceCopier& copier, bool verify) const;
+  // Device → slots: payload, checksum and frame, in one call into the copier. `ops` are of one
+  // group, at most kCopyBatchMax, and name no slot twice; codes[i] is how ops[i] ended. A slot
+  // whose device failed has no frame that proves it.
+  void save(std::span<const BlockOp> ops, DeviceCopier& copier, std::span<Code> codes) const;
+  // Slots → device; kCorrupt if `verify` and the slot does not prove to be the op's block. As save,
+  // but naming no device block twice.
+  void load(std::span<const BlockOp> ops, DeviceCopier& copier, bool verify,
+            std::span<Code> codes) const;
+  // One block.
+  Code save(const BlockOp& op, DeviceCopier& copier) const {
+    Code code = Code::kOk;
+    save({&op, 1}, copier, {&code, 1});
+    return code;
+  }
+  Code load(const BlockOp& op, DeviceCopier& copier, bool verify) const {
+    Code code = Code::kOk;
+    load({&op, 1}, copier, verify, {&code, 1});
+    return code;
+  }
 
   const SlotGeometry& geometry() const { return geometry_; }
   std::span<std::byte> memory() const { return memory_; }

@@ -133,6 +133,13 @@ class SpscConsumer : private SpscRingView<T> {
     return size_seen();
   }
 
+  // Messages that the producer says there are; more than the capacity only from one that lies, and
+  // size() is 0 then.
+  uint64_t shown() {
+    produced_seen_ = this->counters_->produced.load(std::memory_order_acquire);
+    return produced_seen_ - consumed_;
+  }
+
   // Copies out up to out.size() messages, oldest first, and gives their places back; how many.
   size_t pop(std::span<T> out) {
     if (size_seen() < out.size()) size();

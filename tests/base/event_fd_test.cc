@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 
 namespace tiercel {
 namespace {
@@ -46,6 +47,18 @@ TEST(EventFd, WakesAThreadThatWaits) {
   pollfd entry{.fd = event.fd(), .events = POLLIN, .revents = 0};
   EXPECT_EQ(::poll(&entry, 1, 60'000), 1);
   signaller.join();
+}
+
+TEST(EventFd, OnlyAnEventfdThatCannotBlockIsAdopted) {
+  EventFd event = EventFd::create().value();
+  auto adopted = EventFd::adopt(FileDescriptor(::dup(event.fd())));
+  ASSERT_TRUE(adopted) << adopted.error().to_string();
+  adopted->signal();
+  EXPECT_EQ(event.drain(), 1u);
+  EXPECT_EQ(EventFd::adopt(FileDescriptor(::eventfd(0, EFD_CLOEXEC))).code(), Code::kInvalid);
+  EXPECT_EQ(EventFd::adopt(FileDescriptor(::open("/dev/null", O_RDWR | O_CLOEXEC))).code(),
+            Code::kInvalid);
+  EXPECT_EQ(EventFd::adopt(FileDescriptor()).code(), Code::kInvalid);
 }
 
 TEST(EventFd, ClosesOnExec) {

@@ -160,35 +160,6 @@ TEST_F(CacheLoad, FieldCaseF19AnIdUsedAgainIsNotTouchedByItsFormerLife) {
   EXPECT_NE(events[0].generation, farewell->generation);
 }
 
-TEST_F(CacheLoad, FieldCaseF15MatchesWithoutALoadHoldNothing) {
-  open(test_config(8));
-  const auto keys = test_keys(4);
-  store(1, keys);
-  for (int i = 0; i < 1000; ++i) EXPECT_EQ(ready(keys), 4u);
-  EXPECT_EQ(cache->stats().holds, 0u);
-  store(2, test_keys(8, 1000));
-  EXPECT_EQ(ready(keys), 0u) << "old blocks must have been evictable";
-}
-
-TEST_F(CacheLoad, FieldCaseF16AnExtraFinishIsRefusedAndOthersKeepTheirHolds) {
-  open(test_config(4));
-  const auto keys = test_keys(2);
-  store(1, keys);
-  ASSERT_TRUE(cache->load(RequestId(2), keys, 0, device(2), kNoDeadline));
-  ASSERT_TRUE(cache->load(RequestId(3), keys, 0, device(2, 4), kNoDeadline));
-  plane->complete_all(OpKind::kLoad);
-  poll();
-  ASSERT_TRUE(cache->finish(RequestId(2)));
-  EXPECT_EQ(cache->finish(RequestId(2)).code(), Code::kNotFound);
-  EXPECT_EQ(cache->abort(RequestId(99)).code(), Code::kNotFound);
-  EXPECT_EQ(cache->stats().unknown_requests, 2u);
-  EXPECT_EQ(cache->stats().holds, 2u);
-  ASSERT_TRUE(cache->save(RequestId(4), test_keys(4, 1000), 0, device(4)));
-  ASSERT_TRUE(cache->commit(RequestId(4), 16));
-  settle();
-  EXPECT_EQ(ready(keys), 2u);
-}
-
 TEST_F(CacheLoad, HoldsOfASilentRequestEndAtTheLimit) {
   CacheConfig config = test_config(4);
   config.hold_limit = 1s;
@@ -218,21 +189,6 @@ TEST_F(CacheLoad, LoadingAgainAndAgainHoldsEachBlockOnce) {
   EXPECT_EQ(cache->stats().holds, 3u);
   ASSERT_TRUE(cache->finish(RequestId(2)));
   EXPECT_EQ(cache->check(true), "");
-}
-
-TEST_F(CacheLoad, FieldCaseF42BadCallsAreRefusedBeforeAnythingChanges) {
-  open(test_config(16));
-  const auto keys = test_keys(3);
-  store(1, keys);
-  EXPECT_EQ(cache->load(RequestId(2), keys, 4, device(1), kNoDeadline).code(), Code::kInvalid);
-  EXPECT_EQ(cache->prefetch(RequestId(2), keys, 4, kNoDeadline).code(), Code::kInvalid);
-  EXPECT_EQ(cache->save(RequestId(2), keys, 2, device(2)).code(), Code::kInvalid);
-  EXPECT_EQ(cache->save(RequestId(2), keys, 4, {}).code(), Code::kInvalid);
-  EXPECT_EQ(cache->stats().requests, 0u);
-  EXPECT_EQ(cache->load(RequestId(2), {}, 0, {}, kNoDeadline), 0u);
-  EXPECT_TRUE(cache->save(RequestId(2), {}, 0, {}));
-  EXPECT_EQ(cache->match({}, 0).ready_blocks, 0u);
-  EXPECT_EQ(cache->match({}, 9).possible_blocks, 0u);
 }
 
 TEST_F(CacheLoad, AWindowGroupThatLacksItsWindowShortensTheHitAndSaysSo) {

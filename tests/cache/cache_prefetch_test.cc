@@ -185,28 +185,6 @@ TEST_F(CachePrefetch, AStoreThatNeverAnswersCostsTheDeadlineAndItsSlotsWaitInQua
   EXPECT_EQ(events[0].blocks, 4u);
 }
 
-TEST_F(CachePrefetch, FieldCaseF18AbortingDuringAPrefetchGivesEverySlotBack) {
-  open(test_config(16, 1, true));
-  const auto keys = test_keys(4);
-  for (int round = 0; round < 1000; ++round) {
-    cache->clear();
-    poll();
-    ASSERT_EQ(cache->prefetch(RequestId(1), keys, 0, kNoDeadline), true);
-    const int stage = round % 3;
-    if (stage > 0) {
-      answer_exists(keys, 4);
-      poll();
-    }
-    if (stage > 1) {
-      plane->complete(0);
-      poll();
-    }
-    ASSERT_TRUE(cache->abort(RequestId(1)));
-    for (const CacheEvent& event : settle()) ADD_FAILURE() << static_cast<int>(event.kind);
-    ASSERT_EQ(cache->check(true), "");
-  }
-}
-
 TEST_F(CachePrefetch, AFullTierEndsThePrefetchWithWhatFitted) {
   open(test_config(4, 1, true));
   const auto keys = test_keys(6);

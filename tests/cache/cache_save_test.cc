@@ -88,56 +88,6 @@ TEST_F(CacheSave, FieldCaseF30ARepeatedOfferIsStoredOnce) {
   EXPECT_EQ(ready(keys), 4u);
 }
 
-TEST_F(CacheSave, FieldCaseF21AResumedRequestOffersItsBlocksAgainWithoutHarm) {
-  open(test_config(16));
-  const auto keys = test_keys(6);
-  ASSERT_TRUE(cache->save(RequestId(1), keys, 0, device(4)));
-  ASSERT_TRUE(cache->commit(RequestId(1), 16));
-  const auto farewell = cache->abort(RequestId(1));  // preempted while its saves run
-  ASSERT_TRUE(farewell);
-  EXPECT_TRUE(farewell->device_busy);
-  ASSERT_TRUE(cache->save(RequestId(1), keys, 0, device(6, 8)));
-  ASSERT_TRUE(cache->commit(RequestId(1), 24));
-  settle();
-  EXPECT_EQ(ready(keys), 6u);
-  EXPECT_EQ(plane->count(OpKind::kSave), 6u);
-  ASSERT_TRUE(cache->finish(RequestId(1)));
-  EXPECT_EQ(cache->check(true), "");
-}
-
-TEST_F(CacheSave, FieldCaseF44ChunksOfAnySizeStoreAllWholeBlocks) {
-  for (uint32_t budget = 1; budget <= 16; ++budget) {
-    for (uint32_t tokens = 1; tokens <= 40; ++tokens) {
-      open(test_config(16));
-      const auto keys = test_keys(tokens / 4);
-      ASSERT_TRUE(cache->save(RequestId(1), keys, 0, device(tokens / 4)));
-      for (uint32_t done = 0; done < tokens;) {
-        done = std::min(tokens, done + budget);
-        ASSERT_TRUE(cache->commit(RequestId(1), done));
-      }
-      settle();
-      ASSERT_EQ(ready(keys), tokens / 4);
-      ASSERT_EQ(plane->count(OpKind::kSave), tokens / 4);
-    }
-  }
-}
-
-TEST_F(CacheSave, FieldCaseF49WhatIsQueuedWhenTheRequestEndsIsStillStored) {
-  open(test_config(64), 8);  // the ring takes six blocks at a time, the prompt has forty
-  const auto keys = test_keys(40);
-  ASSERT_TRUE(cache->save(RequestId(1), keys, 0, device(40)));
-  ASSERT_TRUE(cache->commit(RequestId(1), 160));
-  EXPECT_EQ(plane->count(OpKind::kSave), 6u) << "a quarter of the ring is kept for loads";
-  const auto farewell = cache->finish(RequestId(1));
-  ASSERT_TRUE(farewell);
-  EXPECT_TRUE(farewell->device_busy);
-  const auto events = settle();
-  EXPECT_EQ(ready(keys), 40u);
-  ASSERT_EQ(events.size(), 1u);
-  EXPECT_EQ(events[0].kind, EventKind::kDeviceReleased);
-  EXPECT_EQ(events[0].generation, farewell->generation);
-}
-
 TEST_F(CacheSave, AnAbortDropsWhatIsQueuedAndReleasesTheDeviceWhenTheRestHasLetGo) {
   open(test_config(64), 8);
   const auto keys = test_keys(40);

@@ -112,7 +112,8 @@ class ControlPlane : public ::testing::Test {
   std::vector<DeviceBlockId> device_;
 };
 
-TEST_F(ControlPlane, TakesNoLock) {
+// F28: a call that should have been asynchronous blocked the main loop.
+TEST_F(ControlPlane, F28TakesNoLock) {
   locks = 0;
   for (uint64_t id = 0; id < 40; ++id) serve(id, prompts_[id % kPrompts]);
   EXPECT_EQ(locks, 0u);

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "base/manual_clock.h"
+#include "support/child_process.h"
 
 namespace tiercel {
 namespace {
@@ -155,7 +156,8 @@ TEST_F(LocalCacheTest, AStandingClockOfTheCacheNeedsAnotherForTheData) {
   EXPECT_TRUE((*local)->close(std::chrono::seconds(5)).has_value());
 }
 
-TEST_F(LocalCacheTest, AHostTierLargerThanMemoryIsRefusedWithBothNumbers) {
+// F53: before anything is allocated, and for all ranks together (tests/tier/field_case_test.cc).
+TEST_F(LocalCacheTest, F53AHostTierLargerThanMemoryIsRefusedWithBothNumbers) {
   LocalCacheConfig config = this->config(2);
   config.cache.payload_bytes = {{uint64_t{1} << 30, uint64_t{1} << 30}};
   config.cache.host_blocks = 1u << 20;
@@ -168,6 +170,74 @@ TEST_F(LocalCacheTest, AHostTierLargerThanMemoryIsRefusedWithBothNumbers) {
       << refused.error().message();
   EXPECT_NE(refused.error().message().find("allowed: up to "), std::string::npos);
 }
+
+// F29: a process was forked after the cache had been opened.
+TEST_F(LocalCacheTest, F29AForkedChildIsRefusedClearlyAndTheParentGoesOnUndamaged) {
+  LocalCacheConfig config = this->config();
+  config.store_url = "memory:";
+  auto local = LocalCache::open(config, clock_);
+  ASSERT_TRUE(local.has_value()) << local.error().message();
+  const auto request_keys = keys(config, 4);
+  for (uint32_t i = 0; i < 4; ++i) fill(0, i, i);
+  EXPECT_EQ(save_and_load(**local, request_keys), 4u);
+
+  EXPECT_EQ(testing::run_in_child([&]() -> std::string {
+              Cache& cache = (*local)->cache();
+              const RequestId request(9);
+              const auto blocks = device_blocks(8, 4);
+              const auto refused = [](const auto& result) {
+                return result.code() == Code::kUnavailable &&
+                       result.error().message().find("forked off") != std::string::npos;
+              };
+              if (!refused(cache.load(request, request_keys, 0, blocks, kNoDeadline)))
+                return "load";
+              if (!refused(cache.prefetch(request, request_keys, 0, kNoDeadline)))
+                return "prefetch";
+              if (!refused(cache.save(request, request_keys, 0, blocks))) return "save";
+              if (!refused(cache.commit(request, 64))) return "commit";
+              std::array<CacheEvent, 8> events;
+              if (cache.poll(events) != 0) return "poll";
+              if (!refused((*local)->close(std::chrono::seconds(5)))) return "close";
+              local->reset();
+              return "";
+            }),
+            "");
+
+  EXPECT_EQ((*local)->cache().match(request_keys, 0).ready_blocks, 4u);
+  ASSERT_TRUE(
+      (*local)->cache().load(RequestId(3), request_keys, 0, device_blocks(12, 4), kNoDeadline));
+  EXPECT_EQ(settle(**local), 4u);
+  for (uint32_t i = 0; i < 4; ++i) {
+    EXPECT_TRUE(std::equal(block(0, i).begin(), block(0, i).end(), block(0, 12 + i).begin())) << i;
+  }
+  ASSERT_TRUE((*local)->cache().finish(RequestId(3)));
+  EXPECT_TRUE((*local)->close(std::chrono::seconds(5)).has_value());
+}
+
+// Thread sanitizers end a process that starts threads after such a fork.
+#ifndef __SANITIZE_THREAD__
+TEST_F(LocalCacheTest, F29AForkedChildMayOpenACacheOfItsOwn) {
+  const LocalCacheConfig config = this->config();
+  auto local = LocalCache::open(config, clock_);
+  ASSERT_TRUE(local.has_value()) << local.error().message();
+  EXPECT_EQ(testing::run_in_child([&]() -> std::string {
+              auto own = LocalCache::open(config, clock_);
+              if (!own) return own.error().message();
+              for (uint32_t i = 0; i < 4; ++i) fill(0, i, 100 + i);
+              if (save_and_load(**own, keys(config, 4)) != 4) return "not loaded";
+              for (uint32_t i = 0; i < 4; ++i) {
+                if (!std::equal(block(0, i).begin(), block(0, i).end(), block(0, 8 + i).begin())) {
+                  return "other bytes";
+                }
+              }
+              const Status closed = (*own)->close(std::chrono::seconds(5));
+              return closed ? "" : closed.error().message();
+            }),
+            "");
+  EXPECT_EQ((*local)->cache().match(keys(config, 4), 0).ready_blocks, 0u);
+  EXPECT_EQ(save_and_load(**local, keys(config, 4)), 4u);
+}
+#endif
 
 TEST_F(LocalCacheTest, WhatDoesNotAgreeIsRefused) {
   LocalCacheConfig one_rank = this->config(1);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/bench.h"
 
+#include <map>
 #include <set>
 #include <sstream>
 #include <string>
@@ -27,6 +28,7 @@ class Bench : public CommandTest {
                                {"checksum_bytes", "5000"},
                                {"host_bytes", "64KiB"},
                                {"host_block_bytes", "5000"},
+                               {"ring_round_trips", "20"},
                                {"cache_blocks", "64"}};
     options.insert(options.end(), more.begin(), more.end());
     return run(options);
@@ -75,7 +77,8 @@ INSTANTIATE_TEST_SUITE_P(All, BenchOfSubject, ::testing::ValuesIn(subject_names(
                          [](const auto& instance) { return std::string(instance.param); });
 
 TEST_F(Bench, NamesNoFigureTwice) {
-  ASSERT_EQ(run_small("key,checksum,index,host,cache", {{"json", "-"}}), kExitOk) << error_.str();
+  ASSERT_EQ(run_small("key,checksum,index,host,copy,ring,cache", {{"json", "-"}}), kExitOk)
+      << error_.str();
   std::set<std::string> names;
   for (const auto& figure : nlohmann::json::parse(out_.str())) {
     EXPECT_TRUE(names.insert(figure["name"]).second) << figure["name"];
@@ -106,11 +109,19 @@ TEST_F(Bench, RefusesSizesThatDoNotFitTogether) {
 
 TEST_F(Bench, SaysWhichSizeDoesNotFitIntoMemory) {
   memory_ = MemoryLimit{1000, "a test"};
-  for (const std::string subject : {"index", "host", "cache"}) {
+  for (const auto& [subject, option] : std::map<std::string, std::string>{
+           {"index", "index_b"}, {"host", "host_b"}, {"copy", "host_b"}, {"cache", "cache_b"}}) {
     EXPECT_EQ(run_small(subject), kExitFailed);
-    EXPECT_NE(error_.str().find(subject + "_b"), std::string::npos) << error_.str();
+    EXPECT_NE(error_.str().find(subject + ": "), std::string::npos) << error_.str();
+    EXPECT_NE(error_.str().find(option), std::string::npos) << error_.str();
     EXPECT_NE(error_.str().find("a test"), std::string::npos) << error_.str();
   }
+}
+
+TEST_F(Bench, CopyNeedsBlocksOfTwoRuns) {
+  EXPECT_EQ(run_small("copy", {{"host_block_bytes", "512"}}), kExitOk) << error_.str();
+  EXPECT_EQ(run_small("copy", {{"host_block_bytes", "511"}}), kExitFailed);
+  EXPECT_NE(error_.str().find("host_block_bytes is 511"), std::string::npos) << error_.str();
 }
 
 TEST_F(Bench, RefusesAJsonFileThatCannotBeWrittenBeforeItRuns) {

@@ -14,6 +14,9 @@ class CheckBuilt(TreeTest):
         "src/store/memory/memory_store.cc": "",
         "src/store/valkey/CMakeLists.txt": "tiercel_store(valkey NEEDS hiredis)\n",
         "src/store/valkey/valkey_store.cc": "",
+        "src/transfer/cuda/copier.cc": "",
+        "src/transfer/cuda/kernel.cu": "",
+        "tests/transfer/cuda/copier_test.cc": "",
         "tests/base/file_test.cc": "",
         "tests/house/CMakeLists.txt": "house_test(form form_test.py)\n",
         "tests/house/form_test.py": "",
@@ -21,7 +24,7 @@ class CheckBuilt(TreeTest):
 
     def setUp(self):
         super().setUp()
-        self.compile(*(name for name in self.files if name.endswith(".cc")))
+        self.compile(*(name for name in self.files if name.endswith((".cc", ".cu"))))
 
     def compile(self, *names):
         commands = [{"directory": str(self.root), "file": str(self.root / name)} for name in names]
@@ -59,6 +62,16 @@ class CheckBuilt(TreeTest):
     def test_finds_a_store_that_is_left_out_for_no_reason(self):
         self.compile("src/base/file.cc", "tests/base/file_test.cc")
         self.expect_problem(self.check(), "src/store/memory/memory_store.cc")
+
+    def test_lets_cuda_be_left_out_whole(self):
+        self.compile(*(name for name in self.files if name.endswith(".cc") and "cuda" not in name))
+        code, output = self.check()
+        self.assertEqual(code, 0, output)
+        self.assertIn("src/transfer/cuda is left out", output)
+
+    def test_finds_cuda_sources_that_are_left_out_of_a_build_with_cuda(self):
+        self.compile(*(name for name in self.files if name.endswith(".cc")))
+        self.expect_problem(self.check(), "src/transfer/cuda/kernel.cu")
 
     def test_refuses_a_build_folder_without_compile_commands(self):
         (self.root / "build/dev/compile_commands.json").unlink()

@@ -239,7 +239,7 @@ INSTANTIATE_TEST_SUITE_P(Seeds, ModelTest, ::testing::Range(uint64_t{1}, uint64_
 
 // F10, F14: whatever is evicted in whatever order as `evictable` allows, a block that is anywhere
 // has all its ancestors somewhere.
-TEST(BlockIndex, F14EvictionInAnyAllowedOrderLeavesNoHoleInTheUnionOfTheTiers) {
+TEST(BlockIndex, F10F14EvictionInAnyAllowedOrderLeavesNoHoleInTheUnionOfTheTiers) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     Random random(seed);
     BlockIndex index(index_options(400, kHostBit | kDiskBit));

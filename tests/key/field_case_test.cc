@@ -3,7 +3,6 @@
 // Faults that users of comparable systems met, as far as keys alone can show them: a key that lacks
 // a fact (F01, F02), a fingerprint that was cut (F03), a digest that was cut (F05).
 
-#include <functional>
 #include <set>
 #include <string>
 #include <unordered_set>
@@ -15,95 +14,18 @@
 #include "tiercel/frame.h"
 #include "tiercel/key.h"
 
+#include "key/field_case_contexts.h"
 #include "key/samples.h"
 
 namespace tiercel {
 namespace {
 
-// All facts that decide what the bytes of a slice mean.
-struct Context {
-  KvSpec spec = testing::sample_spec();
-  Scope scope{"adapter", "1", "salt"};
-  GroupId group{0};
-  Slice slice{0, 2};
-};
-
-std::vector<BlockKey> keys_of(const KvSpec& spec, const Scope& scope,
-                              std::span<const TokenId> tokens,
-                              const std::vector<SequenceItem>& items = {}) {
-  // One block size for all, so that the block size itself is seen to be in the key.
-  Sequence sequence(make_root(*make_namespace(spec), scope), 16);
-  for (const SequenceItem& item : items) EXPECT_TRUE(sequence.add_item(item));
-  sequence.append(tokens);
-  return {sequence.keys().begin(), sequence.keys().end()};
-}
+using namespace testing;
 
 size_t match_length(const std::unordered_set<BlockKey>& stored, const std::vector<BlockKey>& keys) {
   size_t length = 0;
   while (length < keys.size() && stored.contains(keys[length])) ++length;
   return length;
-}
-
-struct Change {
-  const char* fact;
-  std::function<void(Context&)> apply;
-};
-
-std::vector<Change> changes_of_spec() {
-  return {
-      {"model_id", [](Context& c) { c.spec.model_id += "2"; }},
-      {"weights_revision", [](Context& c) { c.spec.weights_revision += "2"; }},
-      {"kv_dtype", [](Context& c) { c.spec.kv_dtype = "fp8_e4m3"; }},
-      {"kv_scale_scheme", [](Context& c) { c.spec.kv_scale_scheme = "per_tensor"; }},
-      {"block_tokens", [](Context& c) { c.spec.block_tokens = 32; }},
-      {"positional_scheme", [](Context& c) { c.spec.positional_scheme.clear(); }},
-      {"layout_tag", [](Context& c) { c.spec.layout_tag = "cpu-amx-pack"; }},
-      {"groups", [](Context& c) { c.spec.groups.emplace_back(); }},
-      {"attention", [](Context& c) { c.spec.groups[0].attention = AttentionKind::kMha; }},
-      {"attention: MLA", [](Context& c) { c.spec.groups[0].attention = AttentionKind::kMla; }},
-      {"layer_count", [](Context& c) { c.spec.groups[0].layer_count += 1; }},
-      {"kv_head_count", [](Context& c) { c.spec.groups[0].kv_head_count += 1; }},
-      {"head_dim_k", [](Context& c) { c.spec.groups[0].head_dim_k += 1; }},
-      {"head_dim_v", [](Context& c) { c.spec.groups[0].head_dim_v += 1; }},
-      {"window",
-       [](Context& c) { c.spec.groups[0] = {AttentionKind::kWindow, 1, 1, 128, 128, 512}; }},
-      {"window_tokens",
-       [](Context& c) { c.spec.groups[0] = {AttentionKind::kWindow, 1, 1, 128, 128, 513}; }},
-  };
-}
-
-std::vector<Change> changes_of_scope() {
-  return {
-      {"adapter_id", [](Context& c) { c.scope.adapter_id = "other"; }},
-      {"no adapter", [](Context& c) { c.scope.adapter_id = c.scope.adapter_revision = ""; }},
-      {"adapter_revision", [](Context& c) { c.scope.adapter_revision = "2"; }},
-      {"tenant_salt", [](Context& c) { c.scope.tenant_salt = "other"; }},
-      {"no salt", [](Context& c) { c.scope.tenant_salt.clear(); }},
-  };
-}
-
-std::vector<Change> changes_of_place() {
-  return {
-      {"group", [](Context& c) { c.group = GroupId(1); }},
-      {"rank", [](Context& c) { c.slice.rank = 1; }},
-      {"rank count", [](Context& c) { c.slice.rank_count = 4; }},
-      {"slice all", [](Context& c) { c.slice = Slice::all(); }},
-  };
-}
-
-// Fails to compile when a fact is added, so that it cannot be forgotten in the tables above.
-[[maybe_unused]] void every_fact_is_in_a_table(const Context& context) {
-  [[maybe_unused]] const auto& [model, weights, dtype, scale, block, position, layout, groups] =
-      context.spec;
-  [[maybe_unused]] const auto& [attention, layers, heads, k, v, window] = groups[0];
-  [[maybe_unused]] const auto& [adapter, revision, salt] = context.scope;
-  [[maybe_unused]] const auto& [rank, rank_count] = context.slice;
-}
-
-std::vector<Context> contexts_of(const std::vector<Change>& changes) {
-  std::vector<Context> contexts(1 + changes.size());
-  for (size_t i = 0; i < changes.size(); ++i) changes[i].apply(contexts[i + 1]);
-  return contexts;
 }
 
 const std::vector<TokenId> kFourBlocks = [] {
@@ -128,10 +50,7 @@ TEST(FieldCase, F01ChangingOneFactLeavesNoCommonKey) {
 }
 
 TEST(FieldCase, F01ChangingOneFactLeavesNoCommonObjectKeyAndNoFrameThatPasses) {
-  std::vector<Change> changes = changes_of_spec();
-  for (Change& change : changes_of_scope()) changes.push_back(std::move(change));
-  for (Change& change : changes_of_place()) changes.push_back(std::move(change));
-  const std::vector<Context> contexts = contexts_of(changes);
+  const std::vector<Context> contexts = all_contexts().contexts;
   std::set<std::string> objects;
   std::vector<Frame> frames;
   for (const Context& context : contexts) {

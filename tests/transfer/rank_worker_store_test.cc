@@ -101,7 +101,8 @@ TEST_F(RankWorkerStoreTest, OpThatWaitsForABusyStorePastItsDeadlineTimesOut) {
   EXPECT_EQ(items(run_worker(*worker)).size(), 2u);
 }
 
-TEST_F(RankWorkerStoreTest, StoreThatNeverAnswersKeepsItsOpsInFlightAndNothingElse) {
+// F08: a stuck read blocked a worker for ever.
+TEST_F(RankWorkerStoreTest, F08StoreThatNeverAnswersKeepsItsOpsInFlightAndNothingElse) {
   auto worker = make();
   store_.state->hold(true);
   const SlotId slot = nth_slot(geometry_, GroupId(0), 3);

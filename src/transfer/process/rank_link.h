@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// RankLink: one rank as ProcessDataPlane sees it, from its first start to its last.
+//
+//   waiting → (spawning →) hello → ready → up → leaving → waiting → …          → gone
+//                └──────────┴───────┴─────────────┘ lost: whatever goes wrong
+//
+// A start of the rank has a channel, eventfds, socket and process of its own; nothing of one start
+// can reach the next but the host memory, and that only when the former owner has let go of it.
+//
+// Threads: the control thread. Nothing waits.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "base/arena.h"
+#include "transfer/fifo.h"
+#include "transfer/process/outstanding_ops.h"
+#include "transfer/process/process_data_plane.h"
+#include "transfer/process/rank_socket.h"
+#include "transfer/process/spawner.h"
+#include "transfer/rank_port.h"
+
+namespace tiercel {
+
+// What every link of a plane uses; outlives them.
+struct LinkContext {
+  const SlotGeometry& geometry;
+  const ProcessPlaneOptions& options;
+  const Clock& clock;
+  Spawner* spawner;  // null if no rank is started by us
+  Logger& logger;
+  int epoll_fd;
+};
+
+// Which descriptor of a link an event is of, as epoll's number for it.
+enum class LinkSource : uint8_t { kSocket = 1, kProcess = 2, kCompletions = 3 };
+
+class RankLink {
+ public:
+  // Destroyed while its rank runs it only hangs up.
+  RankLink(const LinkContext& context, ProcessRank rank, FileDescriptor host_memory);
+  RankLink(const RankLink&) = delete;
+  RankLink& operator=(const RankLink&) = delete;
+
+  RankStatus status() const;
+  uint64_t memory_epoch() const { return memory_epoch_; }
+  RankStats stats() const;
+
+  // A rank that is up, or one that ends operations itself.
+  size_t capacity() const;
+  // ops.size() <= capacity().
+  void submit(std::span<const BlockOp> ops);
+  size_t poll(std::span<Completion> out);
+  bool has_completions();
+
+  // What has happened, and what is due: to be called with every event and in every poll.
+  void on_event(LinkSource source);
+  void on_spawned(SpawnReply reply);
+  void tick();
+
+  // A process of the engine that has said hello. Takes its socket, or gives the reason to refuse
+  // it.
+  Status join(FileDescriptor& socket, const SocketPeer& peer, const HelloMessage& hello);
+
+  bool joins() const { return rank_.joins; }
+  bool is_up() const { return phase_ == Phase::kUp; }
+  bool is_broken() const { return broken_; }
+  // It will never be up.
+  bool is_gone() const { return phase_ == Phase::kGone; }
+
+  // Closing: no more starts; what is up is asked to close, what is not ends at once.
+  void ask_to_close(Duration budget);
+  // Ends what has not closed yet, if it can be ended.
+  void kill();
+  // Nothing touches memory any more.
+  bool has_let_go() const { return phase_ == Phase::kGone; }
+
+  // When tick() has something to do of itself; kNoDeadline if never.
+  TimePoint next_due() const;
+
+ private:
+  enum class Phase : uint8_t {
+    kWaiting,   // for the time of the next start, or for a process that joins
+    kSpawning,  // for the spawner
+    kHello,     // for the rank's first message
+    kReady,     // for its second
+    kUp,
+    kLeaving,  // lost; until nothing of it touches memory
+    kGone,     // for good
+  };
+
+  void start();
+  Status open_channel();
+  Status send_welcome();
+  void on_message();
+  void on_process();
+  // `by_itself`: its process has said so and is about to end, which it may until due_.
+  void lose(const Error& why, bool by_itself = false);
+  void let_go();
+  // Whether the completion may be: of this rank, of an operation that it has, with a code that
+  // there is. Takes the operation out then.
+  std::optional<OpKind> check(const Completion& completion);
+  void rescue_completions();
+  void schedule();
+  void end_ops();
+  void close_descriptors();
+  void watch(int fd, LinkSource source);
+  void unwatch(const FileDescriptor& fd);
+  std::string name() const;
+
+  const LinkContext& context_;
+  const ProcessRank rank_;
+  const FileDescriptor host_memory_;
+
+  Phase phase_ = Phase::kWaiting;
+  bool closing_ = false;
+  bool hopeless_ = false;  // the next start would fail for the same reason
+  uint64_t memory_epoch_ = 0;
+  uint32_t starts_ = 0;
+  uint32_t failures_ = 0;  // in a row
+  TimePoint due_;          // start, end of the handshake, or look at the oldest operation
+  TimePoint up_since_;
+  std::string last_error_;
+
+  // Of this start.
+  std::unique_ptr<Arena> channel_;
+  std::optional<RankPort> port_;
+  std::optional<EventFd> wake_;
+  std::optional<EventFd> announced_;
+  FileDescriptor socket_;
+  FileDescriptor process_;
+  int64_t pid_ = 0;
+  bool broken_ = false;  // the protocol, by the rank; noticed within submit()
+
+  OutstandingOps outstanding_;
+  Fifo<Completion> ended_;  // without the rank, or taken from it when it was lost
+  RankStats stats_before_;  // of earlier starts
+};
+
+}  // namespace tiercel
