@@ -55,6 +55,10 @@ struct CacheConfig {
   std::string eviction_policy = "lru";
   uint32_t device_blocks = 0;  // > 0: the engine leaves the device to us (engine/prefix_cache.h)
   bool with_store = false;     // the ranks have a store
+  // The slices of a block are equal on every rank (as MLA's are) and the ranks share one host
+  // memory: one rank writes each block and asks the store for it, all load it. The writer is chosen
+  // block by block, and another one takes over while it does not answer. Needs equal payload_bytes.
+  bool replicated_slices = false;
 
   WritePolicy device_to_host =
       WritePolicy::kWriteThrough;  // selective: at commit of the n-th request with it

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// LocalCache: a Cache with everything under it in this process: host arenas, one rank worker thread
-// per rank, and a store by URL. The shortest way from a program that has KV blocks to a working
-// tier.
+// LocalCache: a Cache with everything under it on this machine: host arenas, one rank worker per
+// rank, as a thread of this process or as a process of its own, and a store by URL. The shortest
+// way from a program that has KV blocks to a working tier.
 //
 // Threads: control thread only, as Cache. wait() blocks; everything else does not.
 // Fork: the threads stay in the parent, and so does the use of the object. In the child, calls are
@@ -13,6 +13,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tiercel/cache.h"
@@ -24,11 +25,30 @@ namespace tiercel {
 
 class StoreRegistry;
 
+// Where rank workers run.
+enum class RankHost : uint8_t {
+  kThread,   // one thread a rank in this process
+  kProcess,  // tiercel-rank, one process a rank, started, watched and started again (docs/ranks.md)
+};
+// "thread", "process"
+std::string_view to_string(RankHost host);
+
 struct LocalCacheConfig {
   CacheConfig cache;
+  RankHost rank_host = RankHost::kThread;
   // device_memory[rank][group]: the engine's blocks, block i at i × payload_bytes[group][rank]. The
   // engine owns it; it must outlive the LocalCache.
   std::vector<std::vector<std::span<std::byte>>> device_memory;
+  // For kProcess: device_fds[rank] is a memfd, sealed against shrinking, which device_memory[rank]
+  // maps: the groups from its first byte on, one directly behind the other. Borrowed, as the
+  // memory.
+  std::vector<int> device_fds;
+  // For kProcess: path of tiercel-rank; empty: in the folder of the running program.
+  std::string rank_program;
+  // For kProcess: a rank that dies is started again after `rank_backoff`, doubled each time up to a
+  // hundred times that, and given up after so many times in a row within a minute.
+  Duration rank_backoff = std::chrono::milliseconds(100);
+  uint32_t rank_restarts_max = 8;
   // Such as "memory:" (docs/stores.md); empty: no store. Overrides cache.with_store. Opened behind
   // the wrapper guard+ (deadlines and breaker) even if the URL does not name it.
   std::string store_url;
@@ -46,8 +66,10 @@ class LocalCache {
  public:
   // Refuses, before anything is allocated, what cannot work: kInvalid as CacheConfig::validate;
   // kNoSpace if the host tier of all ranks together is larger than the memory that is available or
-  // that the cgroup allows (with both numbers). `registry` joins stores of several caches (see
-  // make_store_registry); null: one of its own. `clock` must outlive the object.
+  // that the cgroup allows (with both numbers). With kProcess it returns when every rank is up;
+  // kUnavailable or kTimeout, with the reason, if one does not come up. `registry` joins stores of
+  // several caches (see make_store_registry); null: one of its own; ranks in processes have their
+  // own ones. `clock` must outlive the object.
   static Result<std::unique_ptr<LocalCache>> open(
       const LocalCacheConfig& config, const Clock& clock,
       std::shared_ptr<StoreRegistry> registry = nullptr);

@@ -49,7 +49,7 @@ struct RankParts {
   std::unique_ptr<Store> store;
   // Refuse a control plane with another namespace; nothing: any will do.
   std::optional<Namespace> name_space;
-  // For each step of joining: connect, welcome, acceptance.
+  // For each step of joining: to connect, and to be welcomed.
   Duration step_timeout = std::chrono::seconds(10);
   bool huge_pages = true;  // for the mapping of the host memory
   // Deadlines of operations are in its time; null: the system's, which all processes share. Must
@@ -58,8 +58,10 @@ struct RankParts {
 };
 
 // Ownership: owns the worker, its store, and this side of all that is shared.
-// Threads:   run() on one thread, once; stop() and stats() from any. Destroy after run() has
-//            returned; the destructor unmaps the host memory before it hangs up.
+// Threads:   run() on one thread, once; stop() and stats() from any. Destroy once run() has
+// returned:
+//            the destructor unmaps the host memory and hangs up, and until then the control plane
+//            keeps in quarantine what the rank had under way.
 class RankSession {
  public:
   // Joins the control plane behind `socket_path`. kInvalid if either side refuses the other

@@ -45,6 +45,9 @@ constexpr bool uses_device(OpKind kind) { return kind == OpKind::kLoad || kind =
 // "load", "save", "store_get", "store_put", "store_exists", "store_remove"
 std::string_view to_string(OpKind kind);
 
+// `only_rank` of an operation that every rank carries out.
+inline constexpr uint16_t kEveryRank = UINT16_MAX;
+
 // One block of one job. Trivially copyable: it travels through rings as it is.
 struct BlockOp {
   JobId job;
@@ -56,10 +59,15 @@ struct BlockOp {
   uint32_t token_count = 0;         // of the block
   OpKind kind = OpKind::kLoad;
   GroupId group;
-  uint8_t replace = 0;  // put: 1 = replace an object that was found bad
-  std::array<uint8_t, 5> reserved{};
+  uint16_t only_rank = kEveryRank;  // the one rank that carries it out (equal slices: one writes)
+  uint8_t replace = 0;              // put: 1 = replace an object that was found bad
+  std::array<uint8_t, 3> reserved{};
 };
 static_assert(std::is_trivially_copyable_v<BlockOp> && sizeof(BlockOp) == 72);
+
+constexpr bool concerns(const BlockOp& op, uint32_t rank) {
+  return op.only_rank == kEveryRank || op.only_rank == rank;
+}
 
 // One operation of one rank has ended.
 struct Completion {
@@ -102,8 +110,8 @@ class DataPlane {
   // Operations that submit() would take now. Bounded by the rings; what is in flight counts.
   virtual size_t submit_capacity() const = 0;
 
-  // Hands every operation to every rank, in order; false and nothing done if there is no room for
-  // all.
+  // Hands every operation to every rank that it concerns, in order; false and nothing done if there
+  // is no room for all. `only_rank` < rank_count() or kEveryRank.
   virtual bool submit(std::span<const BlockOp> ops) = 0;
 
   // Copies out completions that have arrived; returns how many (at most out.size()).

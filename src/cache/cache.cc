@@ -82,6 +82,7 @@ Cache::Impl::Impl(const Protections& protections, const CacheConfig& config,
       sightings_(config.existence_entries),
       jobs_(config.jobs_in_flight_max, plane.rank_count()),
       requests_(config.requests_max, config.why_requests),
+      writers_(plane.rank_count()),
       view_(config_, index_, fills_, existence_),
       completions_(256) {
   ops_.reserve(config.job_blocks_max);

@@ -28,6 +28,7 @@
 #include "cache/request_table.h"
 #include "cache/sightings.h"
 #include "cache/timers.h"
+#include "cache/writer_choice.h"
 #include "index/block_index.h"
 #include "transfer/fifo.h"
 
@@ -166,6 +167,7 @@ class Cache::Impl {
   Sightings sightings_;
   JobTable jobs_;
   RequestTable requests_;
+  WriterChoice writers_;
   Timers timers_;
   PathView view_;
 

@@ -45,6 +45,9 @@ void Cache::Impl::submit(Job& job) {
   for (uint32_t i = 0; i < job.items.size(); ++i) {
     JobItem& item = job.items[i];
     if (item.has_slot) host_.add_reference(item.slot);
+    item.only_rank = config_.replicated_slices && job.kind != OpKind::kLoad
+                         ? writers_.choose(item.key, clock_.now())
+                         : kEveryRank;
     BlockOp& op = ops_.emplace_back();
     op.job = job.id;
     op.key = item.key;
@@ -56,6 +59,7 @@ void Cache::Impl::submit(Job& job) {
     op.kind = job.kind;
     op.group = item.group;
     op.replace = item.replace ? 1 : 0;
+    op.only_rank = item.only_rank;
   }
   jobs_.opened(job);
   if (plane_.submit(ops_)) {
@@ -133,6 +137,7 @@ void Cache::Impl::close_item(Job& job, JobItem& item) {
 void Cache::Impl::settle(Job& job, JobItem& item, Code code) {
   item.settled = true;
   --job.items_unsettled;
+  if (item.only_rank != kEveryRank) writers_.note(item.only_rank, code, clock_.now());
   switch (job.kind) {
     case OpKind::kLoad:
       settle_load(job, item, code);

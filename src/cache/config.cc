@@ -57,6 +57,12 @@ Status check_payload_bytes(const CacheConfig& config) {
     }
     for (uint64_t bytes : config.payload_bytes[group]) {
       TIERCEL_TRY(in_range("payload_bytes", bytes, 1, uint64_t{1} << 40));
+      if (config.replicated_slices && bytes != config.payload_bytes[group].front()) {
+        return Error(Code::kInvalid,
+                     fmt::format("payload_bytes of group {} is {} on one rank and {} on another; "
+                                 "with replicated_slices they must be equal",
+                                 group, config.payload_bytes[group].front(), bytes));
+      }
     }
   }
   return {};

@@ -49,7 +49,9 @@ void JobTable::cancel(Job& job) {
 }
 
 void JobTable::opened(Job& job) {
-  for (JobItem& item : job.items) item.ranks_open = all_ranks_;
+  for (JobItem& item : job.items) {
+    item.ranks_open = item.only_rank == kEveryRank ? all_ranks_ : uint64_t{1} << item.only_rank;
+  }
   job.items_open = static_cast<uint32_t>(job.items.size());
   job.items_unsettled = job.items_open;
 }

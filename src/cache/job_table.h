@@ -26,9 +26,10 @@ struct JobItem {
   BlockKey key;
   NodeId node = kNoNode;  // held by this item until it is settled; kNoNode for exists and remove
   SlotId slot;            // one reference until the item is closed, if has_slot
-  DeviceBlockId device_block;  // load and save
-  uint32_t position = 0;       // in the request
-  uint64_t ranks_open = 0;     // bit per rank that has not answered
+  DeviceBlockId device_block;       // load and save
+  uint32_t position = 0;            // in the request
+  uint64_t ranks_open = 0;          // bit per rank that has not answered
+  uint16_t only_rank = kEveryRank;  // see BlockOp
   GroupId group;
   Code code = Code::kOk;  // merged so far
   bool has_slot = false;
@@ -58,7 +59,8 @@ class JobTable {
   Job* start(OpKind kind, TimePoint deadline, uint32_t request, uint32_t request_generation);
   // Takes a job back that was never submitted.
   void cancel(Job& job);
-  // Marks all items open on all ranks: call when the operations have been submitted.
+  // Marks all items open on the ranks that carry them out: call when the operations have been
+  // submitted.
   void opened(Job& job);
 
   struct Answer {

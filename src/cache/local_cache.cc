@@ -18,11 +18,13 @@
 #include "transfer/device_copier.h"
 #include "transfer/in_process_data_plane.h"
 #include "transfer/metadata_data_plane.h"
+#include "transfer/process/process_data_plane.h"
 
 namespace tiercel {
 namespace {
 
 constexpr Duration kCloseTimeout = std::chrono::seconds(5);
+constexpr Duration kStartTimeout = std::chrono::seconds(30);
 
 // What one rank needs beside its worker.
 struct RankMemory {
@@ -140,12 +142,10 @@ class Opener {
 
   Result<std::unique_ptr<DataPlane>> open_plane(const SlotGeometry& geometry,
                                                 std::vector<RankMemory>& ranks) {
-    if (config_.device_memory.size() != rank_count()) {
-      return Error(Code::kInvalid, "device_memory has " +
-                                       std::to_string(config_.device_memory.size()) +
-                                       " ranks; allowed: exactly " + std::to_string(rank_count()));
-    }
-    TIERCEL_TRY(check_memory_of_ranks(geometry, available_memory()));
+    TIERCEL_TRY(check_ranks("device_memory", config_.device_memory.size()));
+    if (config_.rank_host == RankHost::kProcess) return open_process_plane(geometry);
+    TIERCEL_TRY(
+        check_memory_of_ranks(geometry, available_memory(), config_.cache.replicated_slices));
     TIERCEL_TRY_ASSIGN(const Namespace name_space, make_namespace(config_.cache.spec));
     std::vector<std::unique_ptr<RankWorker>> workers;
     for (uint32_t rank = 0; rank < rank_count(); ++rank) {
@@ -154,23 +154,75 @@ class Opener {
       ArenaOptions arena;
       arena.huge_pages = config_.huge_pages;
       arena.prefault = config_.prefault;
-      TIERCEL_TRY_ASSIGN(memory.arena, Arena::create(geometry.tier_bytes(rank), arena));
+      const bool shares_memory = config_.cache.replicated_slices && rank > 0;
+      if (!shares_memory) {
+        TIERCEL_TRY_ASSIGN(memory.arena, Arena::create(geometry.tier_bytes(rank), arena));
+      }
+      Arena& host = shares_memory ? *ranks.front().arena : *memory.arena;
       TIERCEL_TRY_ASSIGN(std::unique_ptr<Store> store, open_store());
-      RankWorkerOptions worker;
-      worker.rank = rank;
-      worker.slice = Slice{static_cast<uint16_t>(rank), static_cast<uint16_t>(rank_count())};
-      worker.name_space = name_space;
-      worker.writer_epoch = config_.writer_epoch;
-      worker.verify = config_.verify;
       TIERCEL_TRY_ASSIGN(workers.emplace_back(),
-                         RankWorker::create(worker, geometry,
-                                            memory.arena->memory().first(geometry.tier_bytes(rank)),
+                         RankWorker::create(worker_options(rank, name_space), geometry,
+                                            host.memory().first(geometry.tier_bytes(rank)),
                                             memory.copier.get(), std::move(store), data_clock_));
     }
     return make_in_process_data_plane(std::move(workers), data_clock_);
   }
 
  private:
+  // The ranks map their memory themselves.
+  Result<std::unique_ptr<DataPlane>> open_process_plane(const SlotGeometry& geometry) {
+    TIERCEL_TRY(check_ranks("device_fds", config_.device_fds.size()));
+    TIERCEL_TRY_ASSIGN(const Namespace name_space, make_namespace(config_.cache.spec));
+    // To refuse a wrong URL now: a rank that cannot open its store says so only when it starts.
+    TIERCEL_TRY(open_store());
+    std::vector<ProcessRank> ranks;
+    for (uint32_t index = 0; index < rank_count(); ++index) {
+      ProcessRank& rank = ranks.emplace_back();
+      rank.worker = worker_options(index, name_space);
+      rank.device_fd = config_.device_fds[index];
+      for (size_t group = 0; group < config_.device_memory[index].size(); ++group) {
+        const uint64_t bytes = config_.device_memory[index][group].size();
+        rank.device_groups.push_back(
+            {rank.device_bytes,
+             static_cast<uint32_t>(bytes / config_.cache.payload_bytes[group][index])});
+        rank.device_bytes += bytes;
+      }
+    }
+    ProcessPlaneOptions options;
+    options.store_url = config_.store_url.empty() ? "" : guarded_url(config_.store_url);
+    options.huge_pages = config_.huge_pages;
+    options.share_memory = config_.cache.replicated_slices;
+    options.backoff = config_.rank_backoff;
+    options.backoff_max = config_.rank_backoff * 100;
+    options.restarts_max = config_.rank_restarts_max;
+    options.program = config_.rank_program;
+    if (options.program.empty()) {
+      TIERCEL_TRY_ASSIGN(options.program, rank_program_beside_this());
+    }
+    TIERCEL_TRY_ASSIGN(auto plane,
+                       ProcessDataPlane::create(geometry, std::move(ranks), data_clock_, options));
+    TIERCEL_TRY(plane->wait_until_up(SystemClock().now() + kStartTimeout));
+    return std::unique_ptr<DataPlane>(std::move(plane));
+  }
+
+  Status check_ranks(std::string_view name, size_t count) const {
+    if (count == rank_count()) return {};
+    return Error(Code::kInvalid, std::string(name) + " has " + std::to_string(count) +
+                                     " ranks; allowed: exactly " + std::to_string(rank_count()));
+  }
+
+  RankWorkerOptions worker_options(uint32_t rank, const Namespace& name_space) const {
+    RankWorkerOptions worker;
+    worker.rank = rank;
+    worker.slice = config_.cache.replicated_slices
+                       ? Slice::all()
+                       : Slice{static_cast<uint16_t>(rank), static_cast<uint16_t>(rank_count())};
+    worker.name_space = name_space;
+    worker.writer_epoch = config_.writer_epoch;
+    worker.verify = config_.verify;
+    return worker;
+  }
+
   uint32_t rank_count() const {
     return static_cast<uint32_t>(config_.cache.payload_bytes.front().size());
   }
@@ -187,6 +239,16 @@ class Opener {
 };
 
 }  // namespace
+
+std::string_view to_string(RankHost host) {
+  switch (host) {
+    case RankHost::kThread:
+      return "thread";
+    case RankHost::kProcess:
+      return "process";
+  }
+  return "unknown";
+}
 
 std::shared_ptr<StoreRegistry> make_store_registry() {
   auto registry = std::make_shared<StoreRegistry>();

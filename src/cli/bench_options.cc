@@ -70,8 +70,8 @@ OptionTable bench_option_table() {
   table.add(number("host_block_bytes",
                    "Payload of a block; host measures four times that too (host, copy)", "1MiB", 1,
                    1u << 28, OptionType::kBytes));
-  table.add(number("ring_round_trips", "Round trips of one run, and batches (ring)", "2000", 1,
-                   1e6));
+  table.add(
+      number("ring_round_trips", "Round trips of one run, and batches (ring)", "2000", 1, 1e6));
   table.add(number("cache_blocks", "Blocks of the host tier (cache)", "100000", 4, 100e6));
   table.add(make_option("large", OptionType::kBool,
                         "Also an index of 10 million blocks, and at least 1 million cache_blocks",

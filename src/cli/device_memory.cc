@@ -13,13 +13,15 @@ OracleBlock oracle_block(const BlockKey& key, size_t rank) {
 }  // namespace
 
 Result<DeviceMemory> DeviceMemory::create(uint32_t rank_count, uint64_t block_count,
-                                          uint64_t block_bytes) {
+                                          uint64_t block_bytes, ArenaKind kind) {
+  ArenaOptions options;
+  options.kind = kind;
   DeviceMemory memory;
   memory.block_count_ = block_count;
   memory.block_bytes_ = block_bytes;
   for (uint32_t rank = 0; rank < rank_count; ++rank) {
     TIERCEL_TRY_ASSIGN(memory.ranks_.emplace_back(),
-                       Arena::create(block_count * block_bytes, ArenaOptions{}));
+                       Arena::create(block_count * block_bytes, options));
   }
   return memory;
 }
@@ -31,6 +33,13 @@ std::vector<std::vector<std::span<std::byte>>> DeviceMemory::spans() const {
     spans.push_back({arena->memory().first(block_count_ * block_bytes_)});
   }
   return spans;
+}
+
+std::vector<int> DeviceMemory::descriptors() const {
+  std::vector<int> descriptors;
+  descriptors.reserve(ranks_.size());
+  for (const auto& arena : ranks_) descriptors.push_back(arena->fd());
+  return descriptors;
 }
 
 std::span<std::byte> DeviceMemory::block_memory(uint32_t rank, DeviceBlockId block) const {

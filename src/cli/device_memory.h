@@ -23,10 +23,13 @@ class DeviceMemory {
  public:
   // kNoSpace as Arena::create.
   static Result<DeviceMemory> create(uint32_t rank_count, uint64_t block_count,
-                                     uint64_t block_bytes);
+                                     uint64_t block_bytes, ArenaKind kind = ArenaKind::kAnonymous);
 
   // [rank][group], as LocalCacheConfig::device_memory wants it.
   std::vector<std::vector<std::span<std::byte>>> spans() const;
+
+  // [rank], as LocalCacheConfig::device_fds wants it; -1 unless the kind is kMemfd.
+  std::vector<int> descriptors() const;
 
   // "Computes" a block: writes what it must be, on every rank.
   void compute(const BlockKey& key, DeviceBlockId block);

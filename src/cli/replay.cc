@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include <signal.h>
+
 #include "tiercel/local_cache.h"
 
 #include "cli/device_memory.h"
@@ -16,6 +18,7 @@
 #include "cli/optimum.h"
 #include "cli/replay_clock.h"
 #include "cli/request_keys.h"
+#include "transfer/process/process_data_plane.h"
 
 namespace tiercel {
 namespace {
@@ -25,6 +28,8 @@ constexpr Duration kNever = std::chrono::hours(24 * 365 * 100);
 // How long a request in progress may still take after the user has asked to stop.
 constexpr Duration kStopPatience = std::chrono::seconds(2);
 constexpr Duration kCloseTimeout = std::chrono::seconds(10);
+// Where ranks are killed on purpose, they come back soon and again and again.
+constexpr Duration kRestartBackoff = std::chrono::microseconds(100);
 constexpr Duration kWaitStep = std::chrono::milliseconds(1);
 
 CacheConfig cache_config(const ReplayOptions& options, uint64_t longest_request_blocks) {
@@ -61,6 +66,10 @@ class Replay {
   ReplayReport run();
 
  private:
+  // Where a rank may be killed.
+  enum class KillPoint : uint8_t { kBeforeMatch, kWhileLoading, kWhileSaving };
+  static constexpr uint64_t kKillPointCount = 3;
+
   Status serve(const TraceRequest& request);
   // The parts of serve(), in order.
   Status bring_in(std::span<const BlockKey> keys);
@@ -68,6 +77,7 @@ class Replay {
   Status compute_and_save(std::span<const BlockKey> keys);
   Status say_farewell();
   void check_ready(std::span<const BlockKey> keys);
+  void kill_rank_if_due(KillPoint point);
 
   // Polls until `done()`. kTimeout if that takes longer than patience allows, kCancelled on stop.
   template <typename Done>
@@ -124,14 +134,22 @@ Status Replay::open() {
   config.store_url = options_.store;
   config.verify = options_.verify;
   config.metadata_only = options_.metadata_only;
+  config.rank_host = options_.rank_host;
+  if (options_.kill_rank_every > 0) {
+    config.rank_backoff = kRestartBackoff;
+    config.rank_restarts_max = UINT32_MAX;
+  }
   // Where the cache's time stands, that of stores and workers must go on by itself.
   if (options_.deadline <= Duration(0)) config.data_clock = &context_.clock;
   if (!options_.metadata_only) {
-    TIERCEL_TRY_ASSIGN(device_,
-                       DeviceMemory::create(options_.ranks,
-                                            std::max<uint64_t>(1, options_.device_blocks + longest),
-                                            options_.block_bytes));
+    TIERCEL_TRY_ASSIGN(
+        device_,
+        DeviceMemory::create(
+            options_.ranks, std::max<uint64_t>(1, options_.device_blocks + longest),
+            options_.block_bytes,
+            options_.rank_host == RankHost::kProcess ? ArenaKind::kMemfd : ArenaKind::kAnonymous));
     config.device_memory = device_->spans();
+    config.device_fds = device_->descriptors();
   }
   TIERCEL_TRY_ASSIGN(local_, LocalCache::open(config, cache_clock_));
   if (options_.device_blocks == 0) {
@@ -179,6 +197,7 @@ Status Replay::serve(const TraceRequest& request) {
   report_.ceiling_hit_blocks += infinite_cache_.visit(keys, options_.blocks_per_id());
 
   if (!keys.empty()) {
+    kill_rank_if_due(KillPoint::kBeforeMatch);
     TIERCEL_TRY(bring_in(keys));
     TIERCEL_TRY(load(keys));
     report_.tokens_saved +=
@@ -220,6 +239,7 @@ Status Replay::load(std::span<const BlockKey> keys) {
   TIERCEL_TRY_ASSIGN(const uint32_t started,
                      timed([&] { return side_->load(request_, keys, deadline()); }));
   if (started > 0) {
+    kill_rank_if_due(KillPoint::kWhileLoading);
     TIERCEL_TRY(wait_until("load", [this] { return load_done_; }));
     if (device_busy_) {
       TIERCEL_TRY(wait_until("the end of a late load", [this] { return device_released_; }));
@@ -252,6 +272,7 @@ Status Replay::compute_and_save(std::span<const BlockKey> keys) {
   do {
     committed = committed + std::min(keys.size() - committed, commit_step_blocks_);
     TIERCEL_TRY(timed([&] { return side_->commit(request_, committed * options_.block_tokens); }));
+    kill_rank_if_due(KillPoint::kWhileSaving);
     TIERCEL_TRY(wait_until("save", [&] { return local_->cache().idle(); }));
   } while (committed < keys.size());
   return {};
@@ -262,6 +283,18 @@ Status Replay::say_farewell() {
   TIERCEL_TRY_ASSIGN(const bool device_busy, timed([&] { return side_->finish(request_); }));
   if (!device_busy) return {};
   return wait_until("the end of its transfers", [this] { return device_released_; });
+}
+
+void Replay::kill_rank_if_due(KillPoint point) {
+  if (options_.kill_rank_every == 0) return;
+  // One after another, at points that differ from time to time.
+  const uint64_t due = report_.requests / options_.kill_rank_every;
+  if (report_.killed_ranks >= due || static_cast<uint64_t>(point) != due % kKillPointCount) return;
+  auto& plane = dynamic_cast<ProcessDataPlane&>(local_->data_plane());
+  const auto rank = static_cast<uint32_t>(due % options_.ranks);
+  const RankStatus status = plane.rank_status(rank);
+  if (status.state != RankState::kUp || status.pid <= 0) return;
+  if (::kill(static_cast<pid_t>(status.pid), SIGKILL) == 0) ++report_.killed_ranks;
 }
 
 template <typename Done>

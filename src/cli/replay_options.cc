@@ -37,6 +37,12 @@ Option policy_option() {
   return result;
 }
 
+Option rank_host_option() {
+  Option result = make_option("rank_host", OptionType::kChoice, "Where rank workers run", "thread");
+  result.choices = {"thread", "process"};
+  return result;
+}
+
 uint32_t get_count(const OptionValues& values, std::string_view name) {
   return static_cast<uint32_t>(values.get_integer(name));
 }
@@ -65,6 +71,11 @@ OptionTable replay_option_table() {
   table.add(
       number("block_tokens", "Tokens of a block: 512 or a divisor of it", "512", 1, kTokensPerId));
   table.add(number("ranks", "Ranks that hold a slice of every block", "1", 1, kRankCountMax));
+  table.add(rank_host_option());
+  table.add(number("kill_rank_every",
+                   "Kill a rank's process (-9) each time so many requests have ended; 0 is never. "
+                   "Needs rank_host process",
+                   "0", 0, 1e12));
   table.add(policy_option());
   table.add(text("store", "URL of a store behind the host tier, such as memory: (see `stores`)"));
   table.add(flag("metadata_only", "Move no bytes: for the study of policies", false));
@@ -91,6 +102,10 @@ Result<ReplayOptions> read_replay_options(const OptionValues& values) {
   options.block_bytes = static_cast<uint64_t>(values.get_integer("block_bytes"));
   options.block_tokens = get_count(values, "block_tokens");
   options.ranks = get_count(values, "ranks");
+  options.rank_host = values.get_string("rank_host") == to_string(RankHost::kProcess)
+                          ? RankHost::kProcess
+                          : RankHost::kThread;
+  options.kill_rank_every = static_cast<uint64_t>(values.get_integer("kill_rank_every"));
   options.policy = values.get_string("policy");
   options.store = get_text(values, "store");
   options.metadata_only = values.get_bool("metadata_only");
@@ -105,6 +120,11 @@ Result<ReplayOptions> read_replay_options(const OptionValues& values) {
   if (options.trace.empty()) {
     return Error(Code::kInvalid,
                  "trace is not set; name a file, as in --trace data/conversation_trace.jsonl");
+  }
+  const bool has_processes = options.rank_host == RankHost::kProcess && !options.metadata_only;
+  if (options.kill_rank_every > 0 && !has_processes) {
+    return Error(Code::kInvalid, "kill_rank_every is " + std::to_string(options.kill_rank_every) +
+                                     "; allowed: 0, or set rank_host to process and move bytes");
   }
   if (kTokensPerId % options.block_tokens != 0) {
     return Error(Code::kInvalid, "block_tokens is " + std::to_string(options.block_tokens) +

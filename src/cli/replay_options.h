@@ -7,6 +7,7 @@
 #include <string>
 
 #include "tiercel/clock.h"
+#include "tiercel/local_cache.h"
 #include "tiercel/status.h"
 
 #include "base/memory_limit.h"
@@ -25,6 +26,8 @@ struct ReplayOptions {
   uint64_t block_bytes = 64u << 10;
   uint32_t block_tokens = 512;
   uint32_t ranks = 1;
+  RankHost rank_host = RankHost::kThread;
+  uint64_t kill_rank_every = 0;
   std::string policy = "lru";
   std::string store;
   bool metadata_only = false;

@@ -45,6 +45,7 @@ struct ReplayReport {
   uint64_t tokens_saved = 0;
   uint64_t mismatches = 0;
   std::string first_mismatch;
+  uint64_t killed_ranks = 0;
   uint64_t skipped_lines = 0;
   std::string first_skipped;
 

@@ -16,6 +16,8 @@ Json options_json(const ReplayOptions& options) {
   json["block_bytes"] = options.block_bytes;
   json["block_tokens"] = options.block_tokens;
   json["ranks"] = options.ranks;
+  json["rank_host"] = to_string(options.rank_host);
+  json["kill_rank_every"] = options.kill_rank_every;
   json["policy"] = options.policy;
   json["store"] = options.store;
   json["metadata_only"] = options.metadata_only;
@@ -76,6 +78,7 @@ Json counters_json(const CacheStats& stats) {
           {"exists_found", stats.exists_found},
           {"exists_failed", stats.exists_failed},
           {"evicted_blocks", stats.evicted_blocks},
+          {"memory_losses", stats.memory_losses},
           {"store_opened", stats.store.opened},
           {"store_refused", stats.store.refused}};
 }
@@ -108,6 +111,7 @@ std::string to_json(const ReplayReport& report) {
   json["paths"] = paths_json(report.paths);
   json["store_condition"] = to_string(report.cache.store);
   json["counters"] = counters_json(report.cache);
+  json["killed_ranks"] = report.killed_ranks;
   json["skipped_lines"] = report.skipped_lines;
   json["complete"] = report.complete;
   json["failure"] = report.failure;

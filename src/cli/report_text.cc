@@ -93,6 +93,13 @@ void add_store(const ReplayReport& report, Text& text) {
                                  store.opened == 1 ? "" : "s", grouped(store.refused)));
 }
 
+void add_losses(const ReplayReport& report, Text& text) {
+  if (report.killed_ranks + report.cache.memory_losses == 0) return;
+  text.line("ranks lost",
+            fmt::format("{:>14}  {} killed; each came back with empty host memory",
+                        grouped(report.cache.memory_losses), grouped(report.killed_ranks)));
+}
+
 void add_check(const ReplayReport& report, Text& text) {
   if (report.options.metadata_only) return;
   if (report.mismatches == 0) {
@@ -135,6 +142,7 @@ std::string to_text(const ReplayReport& report) {
   add_hits(report, text);
   add_paths(report, text);
   add_store(report, text);
+  add_losses(report, text);
   add_check(report, text);
   add_cost(report, text);
   if (!report.failure.empty()) text.line("FAILED", report.failure);

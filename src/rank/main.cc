@@ -56,6 +56,8 @@ int run(int argc, char** argv) {
 
   RankParts parts;
   parts.rank = static_cast<uint32_t>(rank);
+  // The control plane may be busy with other things for long; its end is seen at once.
+  parts.step_timeout = Duration::max();
   auto session = open_rank_session(FileDescriptor(socket), std::move(parts));
   const Status status = session ? (*session)->run() : Status(session.error());
   if (status) return kExitOk;

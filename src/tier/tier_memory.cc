@@ -7,9 +7,10 @@
 
 namespace tiercel {
 
-Status check_memory_of_ranks(const SlotGeometry& geometry, const MemoryLimit& limit) {
+Status check_memory_of_ranks(const SlotGeometry& geometry, const MemoryLimit& limit, bool shared) {
   uint64_t total_bytes = 0;
-  for (uint32_t rank = 0; rank < geometry.rank_count(); ++rank) {
+  const uint32_t memories = shared ? 1 : geometry.rank_count();
+  for (uint32_t rank = 0; rank < memories; ++rank) {
     if (__builtin_add_overflow(total_bytes, geometry.tier_bytes(rank), &total_bytes)) {
       total_bytes = UINT64_MAX;
       break;

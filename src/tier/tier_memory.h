@@ -13,6 +13,8 @@ namespace tiercel {
 
 // Ok if the tiers of all ranks on this machine fit into `limit` together; kNoSpace with both
 // numbers if not. To be asked before anything is allocated.
-Status check_memory_of_ranks(const SlotGeometry& geometry, const MemoryLimit& limit);
+// `shared`: the ranks have one memory together.
+Status check_memory_of_ranks(const SlotGeometry& geometry, const MemoryLimit& limit,
+                             bool shared = false);
 
 }  // namespace tiercel

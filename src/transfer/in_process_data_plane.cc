@@ -7,6 +7,7 @@
 
 #include "base/assert.h"
 #include "base/fork_guard.h"
+#include "transfer/rank_share.h"
 #include "transfer/rank_thread.h"
 #include "transfer/wake_flag.h"
 
@@ -51,7 +52,10 @@ class InProcessDataPlane final : public DataPlane {
   bool submit(std::span<const BlockOp> ops) override {
     if (closing_ || ops.size() > submit_capacity()) return false;
     if (ops.empty()) return true;
-    for (const auto& rank : ranks_) rank->submit(ops);
+    for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+      const std::span<const BlockOp> share = share_.of(ops, rank);
+      if (!share.empty()) ranks_[rank]->submit(share);
+    }
     return true;
   }
 
@@ -96,6 +100,7 @@ class InProcessDataPlane final : public DataPlane {
   const ForkGuard fork_guard_;
   Announcement announcement_;
   std::vector<std::unique_ptr<RankThread>> ranks_;
+  RankShare share_;
   size_t first_rank_ = 0;
   bool closing_ = false;
 };

@@ -12,9 +12,10 @@ namespace {
 // What has been copied must still be in the nearest cache when it is checksummed, or the other way
 // round. Of 2, 4, 8 and 16 KiB, 4 measured fastest for runs of any length.
 constexpr uint64_t kPieceBytes = 4096;
-// The processor guesses the next line of a run, but not where the next run begins: that much of a
-// later run is asked for while as much is still to be copied. Short runs gain up to half by it.
+// The processor guesses the next line of a run, but not where the next run begins: that is asked
+// for this far ahead in the payload, so many bytes of it. Short runs gain up to half by it.
 constexpr uint64_t kAheadBytes = 4096;
+constexpr uint64_t kAskedBytes = 2048;
 constexpr uint64_t kLineBytes = 64;
 
 void ask_for(uint64_t address, uint64_t bytes) {
@@ -34,6 +35,11 @@ class RunningSum {
     checksum_ = crc32c(payload_.subspan(end_, end - end_), checksum_);
     end_ = end;
   }
+  // The same, from where these bytes are copied from.
+  void take_same(std::span<const std::byte> next) {
+    checksum_ = crc32c(next, checksum_);
+    end_ += next.size();
+  }
   uint64_t end() const { return end_; }
   uint32_t checksum() const { return checksum_; }
 
@@ -44,11 +50,11 @@ class RunningSum {
 };
 
 // Calls move(device address, payload offset, bytes) for each run of a block's part, long runs in
-// pieces; returns where the part ends in the payload.
+// pieces.
 template <typename Move>
 void for_each_run(const PartPlan& part, uint32_t block, Move&& move) {
   const uint64_t ahead = std::max<uint64_t>(1, kAheadBytes / part.run_bytes);
-  const uint64_t asked_bytes = std::min(part.run_bytes, kAheadBytes);
+  const uint64_t asked_bytes = std::min(part.run_bytes, kAskedBytes);
   uint64_t offset = part.payload_offset;
   uint64_t outer = part.address + block * part.block_stride_bytes;
   for (uint32_t i = 0; i < part.outer_count; ++i, outer += part.outer_stride_bytes) {
@@ -77,6 +83,13 @@ void gather_parts(std::span<const PartPlan> parts, DeviceCopy& copy) {
   RunningSum sum(copy.payload, begin_of(parts), copy.checksum);
   for (const PartPlan& part : parts) {
     for_each_run(part, copy.block.value(), [&](std::byte* device, uint64_t offset, uint64_t bytes) {
+      if (bytes == kPieceBytes && part.run_bytes > kPieceBytes) {
+        // Read first, then copied from the nearest cache: that waits less than the other order.
+        sum.take(offset);
+        sum.take_same({device, bytes});
+        std::memcpy(&copy.payload[offset], device, bytes);
+        return;
+      }
       std::memcpy(&copy.payload[offset], device, bytes);
       if (offset + bytes - sum.end() >= kPieceBytes) sum.take(offset + bytes);
     });

@@ -23,6 +23,14 @@ struct StoredBlockHash {
   }
 };
 
+// An operation whose completions have not all been polled.
+struct Ended {
+  JobId job;
+  uint32_t item = 0;
+  uint16_t only_rank = kEveryRank;
+  Code code = Code::kOk;
+};
+
 class MetadataDataPlane final : public DataPlane {
  public:
   explicit MetadataDataPlane(const MetadataDataPlaneOptions& options) : options_(options) {
@@ -43,7 +51,7 @@ class MetadataDataPlane final : public DataPlane {
       if (static_cast<size_t>(op.kind) < kOpKindCount) {
         ++stats_.paths[static_cast<size_t>(op.kind)].ops;
       }
-      ended_.push({.job = op.job, .item = op.item, .code = code});
+      ended_.push({op.job, op.item, op.only_rank, code});
     }
     return true;
   }
@@ -51,12 +59,15 @@ class MetadataDataPlane final : public DataPlane {
   size_t poll(std::span<Completion> out) override {
     size_t count = 0;
     while (count < out.size() && !ended_.empty()) {
-      out[count] = ended_[0];
-      out[count++].rank = next_rank_;
-      if (++next_rank_ == options_.rank_count) {
-        next_rank_ = 0;
-        ended_.pop(1);
-      }
+      const Ended& ended = ended_[0];
+      const bool is_alone = ended.only_rank != kEveryRank;
+      out[count++] = {.job = ended.job,
+                      .item = ended.item,
+                      .rank = is_alone ? ended.only_rank : next_rank_,
+                      .code = ended.code};
+      if (!is_alone && ++next_rank_ < options_.rank_count) continue;
+      next_rank_ = 0;
+      ended_.pop(1);
     }
     return count;
   }
@@ -97,7 +108,7 @@ class MetadataDataPlane final : public DataPlane {
 
   const MetadataDataPlaneOptions options_;
   std::unordered_set<StoredBlock, StoredBlockHash> stored_;
-  Fifo<Completion> ended_;  // one for all ranks
+  Fifo<Ended> ended_;       // one for all ranks
   uint16_t next_rank_ = 0;  // whose completion of ended_[0] is next
   RankStats stats_;         // the same for every rank
   bool closed_ = false;

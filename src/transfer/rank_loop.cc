@@ -132,9 +132,7 @@ bool RankLoop::sleep(RankLoopEnd& end) {
 }
 
 TimePoint RankLoop::close_deadline() const {
-  const TimePoint now = clock_.now();
-  const Duration budget = channel_.close_budget();
-  return budget > kNoDeadline - now ? kNoDeadline : now + budget;
+  return deadline_after(clock_.now(), channel_.close_budget());
 }
 
 Status RankLoop::close(TimePoint deadline) {

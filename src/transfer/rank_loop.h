@@ -73,6 +73,11 @@ class RankLoop {
   bool peer_broke_ = false;
 };
 
+// `now` + `wait`, or kNoDeadline where that is later than any time.
+constexpr TimePoint deadline_after(TimePoint now, Duration wait) {
+  return wait > kNoDeadline - now ? kNoDeadline : now + wait;
+}
+
 // For poll(2): milliseconds until `time`, rounded up; -1 for ever.
 int poll_timeout_ms(TimePoint time, const Clock& clock);
 

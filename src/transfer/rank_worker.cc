@@ -148,6 +148,7 @@ class RankWorker::Impl {
     if (static_cast<size_t>(op.kind) >= kOpKindCount) return Code::kInvalid;
     if (op.group.value() >= slots_.geometry().group_count()) return Code::kInvalid;
     if (op.reserved != decltype(op.reserved){}) return Code::kInvalid;
+    if (!concerns(op, options_.rank)) return Code::kInvalid;
     if (op.replace > (op.kind == OpKind::kStorePut ? 1 : 0)) return Code::kInvalid;
     if (uses_slot(op.kind)) {
       if (op.token_count == 0) return Code::kInvalid;

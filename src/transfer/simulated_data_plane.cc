@@ -93,7 +93,9 @@ class SeededDataPlane final : public SimulatedDataPlane {
   bool submit(std::span<const BlockOp> ops) override {
     if (closing_ || ops.size() > submit_capacity()) return false;
     for (const BlockOp& op : ops) {
-      for (uint32_t rank = 0; rank < ranks_.size(); ++rank) launch(op, rank);
+      for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+        if (concerns(op, rank)) launch(op, rank);
+      }
     }
     return true;
   }

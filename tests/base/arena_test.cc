@@ -128,11 +128,11 @@ TEST_P(ArenaTest, ZeroBytesAreInvalid) {
 INSTANTIATE_TEST_SUITE_P(
     Kinds, ArenaTest,
     ::testing::Values(Case{ArenaKind::kAnonymous, false, false},
-                    Case{ArenaKind::kAnonymous, true, false},
-                    Case{ArenaKind::kAnonymous, false, true},
-                    Case{ArenaKind::kAnonymous, true, true}, Case{ArenaKind::kMemfd, false, false},
-                    Case{ArenaKind::kMemfd, true, false}, Case{ArenaKind::kMemfd, false, true},
-                    Case{ArenaKind::kMemfd, true, true}),
+                      Case{ArenaKind::kAnonymous, true, false},
+                      Case{ArenaKind::kAnonymous, false, true},
+                      Case{ArenaKind::kAnonymous, true, true},
+                      Case{ArenaKind::kMemfd, false, false}, Case{ArenaKind::kMemfd, true, false},
+                      Case{ArenaKind::kMemfd, false, true}, Case{ArenaKind::kMemfd, true, true}),
     [](const ::testing::TestParamInfo<Case>& tested) {
       return std::string(tested.param.kind == ArenaKind::kMemfd ? "Memfd" : "Anonymous") +
              (tested.param.huge_pages ? "Huge" : "Ordinary") +

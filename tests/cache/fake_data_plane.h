@@ -25,7 +25,9 @@ class FakeDataPlane final : public DataPlane {
     if (closed_ || ops.size() > submit_capacity()) return false;
     for (const BlockOp& op : ops) {
       all.push_back(op);
-      for (uint32_t rank = 0; rank < ranks_; ++rank) open.push_back({op, rank});
+      for (uint32_t rank = 0; rank < ranks_; ++rank) {
+        if (concerns(op, rank)) open.push_back({op, rank});
+      }
     }
     return true;
   }

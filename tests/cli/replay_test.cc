@@ -147,6 +147,32 @@ TEST(Replay, EveryByteThatComesBackIsRight) {
   }
 }
 
+TEST(Replay, RanksInProcessesHitAndMoveWhatThreadsDo) {
+  const Trace trace = head_of(whole_trace(), 1000);
+  ReplayOptions options = small_blocks(3000, 2);
+  const ReplayReport threads = run(trace, options);
+  options.rank_host = RankHost::kProcess;
+  const ReplayReport processes = run(trace, options);
+  EXPECT_TRUE(processes.complete);
+  EXPECT_EQ(processes.mismatches, 0u);
+  EXPECT_EQ(processes.hit_blocks, threads.hit_blocks);
+  EXPECT_EQ(processes.loaded_blocks, threads.loaded_blocks);
+  EXPECT_EQ(processes.paths.path(OpKind::kLoad).bytes, threads.paths.path(OpKind::kLoad).bytes);
+}
+
+// Ranks are killed in front of a match, in the middle of loads and in the middle of saves.
+TEST(Replay, RanksThatAreKilledCostHitsAndNothingElse) {
+  ReplayOptions options = small_blocks(3000, 2);
+  options.rank_host = RankHost::kProcess;
+  options.kill_rank_every = 50;
+  const ReplayReport report = run(head_of(whole_trace(), 1500), options);
+  EXPECT_TRUE(report.complete);
+  EXPECT_EQ(report.mismatches, 0u);
+  EXPECT_GE(report.killed_ranks, 6u);
+  EXPECT_GE(report.cache.memory_losses, report.killed_ranks - 1) << "the last may not be seen";
+  EXPECT_GT(report.loaded_blocks, 0u);
+}
+
 TEST(Replay, EveryByteThatComesBackThroughTheStoreIsRight) {
   const Trace trace = head_of(whole_trace(), 1500);
   ReplayOptions options = small_blocks(1500, 2);

@@ -112,8 +112,7 @@ void lie_to_rank(Input& input) {
   };
   ContiguousCopier copier = ContiguousCopier::create({{inner(device), kPayloadBytes}}).value();
   RankWorkerOptions options;
-  auto worker =
-      RankWorker::create(options, geometry, inner(host), &copier, nullptr, clock).value();
+  auto worker = RankWorker::create(options, geometry, inner(host), &copier, nullptr, clock).value();
   Memory memory(RankChannel::bytes(kRingOps));
   const RankChannel channel =
       RankChannel::format(memory.bytes(), {.ring_ops = kRingOps, .rank = 0, .geometry = {}});

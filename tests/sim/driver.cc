@@ -48,7 +48,7 @@ struct Driver::World {
   World(const SimConfig& config, const Sabotage& sabotage, uint64_t seed, bool faultless,
         Coverage& coverage)
       : registry(make_store_registry()),
-        device(config.cache.payload_bytes, config.device_blocks),
+        device(config.cache.payload_bytes, config.device_blocks, config.cache.replicated_slices),
         model(config) {
     const SlotGeometry geometry = must(host_geometry(config.cache));
     std::vector<std::unique_ptr<RankWorker>> workers;
@@ -74,7 +74,9 @@ struct Driver::World {
     RankWorkerOptions options;
     options.rank = rank;
     options.slice =
-        Slice{static_cast<uint16_t>(rank), static_cast<uint16_t>(geometry.rank_count())};
+        config.cache.replicated_slices
+            ? Slice::all()
+            : Slice{static_cast<uint16_t>(rank), static_cast<uint16_t>(geometry.rank_count())};
     options.name_space = must(make_namespace(config.cache.spec));
     options.verify = sabotage.verify;
     options.store_batch_max = 4;
@@ -85,8 +87,9 @@ struct Driver::World {
           must(registry->open(faulty_store_url(config, mix(seed + rank)), StoreContext{clock})),
           store_switch);
     }
-    return must(RankWorker::create(options, geometry, host_memory[rank], &copiers[rank],
-                                   std::move(store), clock));
+    std::vector<std::byte>& memory = host_memory[config.cache.replicated_slices ? 0 : rank];
+    return must(
+        RankWorker::create(options, geometry, memory, &copiers[rank], std::move(store), clock));
   }
 
   // In this order: each uses what stands before it.

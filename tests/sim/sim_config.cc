@@ -104,6 +104,13 @@ std::vector<SimConfig> make_configs() {
     configs.push_back(config);
   }
   {
+    SimConfig config = base_config("replicated", "three ranks with equal slices, lru, store");
+    with_store(config, "lru");
+    config.cache.payload_bytes = {{104, 104, 104}};
+    config.cache.replicated_slices = true;
+    configs.push_back(config);
+  }
+  {
     SimConfig config =
         pair_config("window-first", "window group first, another behind, selective writes, store");
     config.cache.spec.groups = {window_group(6), full_group(), window_group(13)};

@@ -20,7 +20,9 @@ namespace tiercel::sim {
 
 class SimDevice {
  public:
-  SimDevice(const std::vector<std::vector<uint64_t>>& payload_bytes, uint32_t blocks_per_group);
+  // `equal_slices`: what the engine computes is the same on every rank.
+  SimDevice(const std::vector<std::vector<uint64_t>>& payload_bytes, uint32_t blocks_per_group,
+            bool equal_slices);
 
   std::vector<ContiguousGroupMemory> memory_of(uint32_t rank);
 
@@ -51,10 +53,13 @@ class SimDevice {
   };
   std::span<std::byte> slice(std::vector<std::vector<std::vector<std::byte>>>& memory,
                              uint32_t rank, GroupId group, DeviceBlockId block);
+  // The rank whose content the slice of `rank` has.
+  uint32_t content_of(uint32_t rank) const { return equal_slices_ ? 0 : rank; }
   template <typename Fill>
   void write(GroupId group, DeviceBlockId block, Fill&& fill);
 
   const std::vector<std::vector<uint64_t>> payload_bytes_;
+  const bool equal_slices_;
   std::vector<std::vector<std::vector<std::byte>>> actual_;    // [rank][group]
   std::vector<std::vector<std::vector<std::byte>>> expected_;  // [rank][group]
   std::vector<std::vector<Block>> blocks_;                     // [group]

@@ -24,7 +24,8 @@ bool WatchedPlane::submit(std::span<const BlockOp> ops) {
   }
   for (const BlockOp& op : ops) {
     ++open_of_kind_[static_cast<size_t>(op.kind)];
-    open_.emplace(std::pair(op.job.value(), op.item), Open{op, rank_count()});
+    open_.emplace(std::pair(op.job.value(), op.item),
+                  Open{op, op.only_rank == kEveryRank ? rank_count() : 1});
   }
   if (open_.size() > ops_in_flight_max_) {
     fail("bounds",

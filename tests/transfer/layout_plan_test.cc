@@ -30,6 +30,23 @@ TEST(LayoutPlan, PartsThatAreApartInMemoryStayApart) {
   EXPECT_EQ(plan_of(interleaved_case("", 16, 4)).joined.size(), 2u);
 }
 
+// Neighbours in block 0, but not in the others: a longer stride of the second part.
+TEST(LayoutPlan, PartsWithOtherBlockStridesStayApart) {
+  std::vector<std::byte> memory(1000);
+  DevicePart first;
+  first.memory = memory;
+  first.run_bytes = 10;
+  first.block_stride_bytes = 100;
+  DevicePart second = first;
+  second.offset_bytes = 10;
+  second.block_stride_bytes = 110;
+  const DeviceGroup group{3, {{{first, second}}}};
+  EXPECT_EQ(LayoutPlan(DeviceLayout::create({group}).value()).find(GroupId(0))->joined.size(), 2u);
+  // With one block there is no other.
+  const DeviceGroup single{1, {{{first, second}}}};
+  EXPECT_EQ(LayoutPlan(DeviceLayout::create({single}).value()).find(GroupId(0))->joined.size(), 1u);
+}
+
 TEST(LayoutPlan, PartsOfALayerStandTogetherInPayloadOrder) {
   const GroupPlan plan = plan_of(fastdeploy_case("", true, true));
   ASSERT_EQ(plan.layer_count(), 2u);

@@ -241,7 +241,8 @@ TEST_F(RankWorkerTest, OpsThatMakeNoSenseAreInvalidAndTouchNothing) {
     add(kind, [](BlockOp& op) { op.group = GroupId(2); });
     add(kind, [](BlockOp& op) { op.group = GroupId(255); });
     add(kind, [](BlockOp& op) { op.replace = 2; });
-    for (size_t byte = 0; byte < 5; ++byte) {
+    add(kind, [](BlockOp& op) { op.only_rank = 7; });  // another one's
+    for (size_t byte = 0; byte < BlockOp{}.reserved.size(); ++byte) {
       add(kind, [byte](BlockOp& op) { op.reserved[byte] = 1; });
     }
     if (kind != OpKind::kStorePut) add(kind, [](BlockOp& op) { op.replace = 1; });

@@ -10,6 +10,7 @@
 #include <system_error>
 #include <utility>
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
@@ -23,6 +24,7 @@
 #include "transfer/process/instance_socket.h"
 #include "transfer/process/rank_link.h"
 #include "transfer/rank_loop.h"
+#include "transfer/rank_share.h"
 
 namespace tiercel {
 namespace {
@@ -115,9 +117,11 @@ class Plane final : public ProcessDataPlane {
     if (ops.size() > submit_capacity() || closing_) return false;
     if (ops.empty()) return true;
     bool is_ended = false;
-    for (const auto& link : links_) {
-      link->submit(ops);
-      is_ended |= !link->is_up() || link->is_broken();
+    for (uint32_t rank = 0; rank < links_.size(); ++rank) {
+      const auto& link = links_[rank];
+      const std::span<const BlockOp> share = share_.of(ops, rank);
+      if (!share.empty()) link->submit(share);
+      is_ended |= link->has_ended();
     }
     if (is_ended) more_.signal();
     return true;
@@ -178,8 +182,7 @@ class Plane final : public ProcessDataPlane {
     const Duration budget = deadline == kNoDeadline ? Duration::max() : deadline - clock_.now();
     // How long it really takes is no matter of virtual time.
     const SystemClock system;
-    const TimePoint begin = system.now();
-    const TimePoint end = budget > kNoDeadline - begin ? kNoDeadline : begin + budget;
+    const TimePoint end = deadline_after(system.now(), budget);
     stop_listening();
     for (const auto& link : links_) link->ask_to_close(std::max(budget, Duration::zero()));
     wait_for_the_end(end, system);
@@ -260,20 +263,23 @@ class Plane final : public ProcessDataPlane {
       if (!socket || !socket->has_value()) return;
       const Result<SocketPeer> peer = socket_peer((**socket).get());
       if (!peer || !watch((**socket).get(), kNewcomer)) continue;
-      newcomers_.push_back({*std::move(*socket), *peer, clock_.now() + options_.handshake_timeout});
+      newcomers_.push_back(
+          {*std::move(*socket), *peer, deadline_after(clock_.now(), options_.handshake_timeout)});
     }
   }
 
   void hear_newcomers() {
-    for (size_t i = 0; i < newcomers_.size();) {
-      if (is_heard(newcomers_[i])) {
-        newcomers_.erase(newcomers_.begin() + static_cast<std::ptrdiff_t>(i));
-      } else {
-        ++i;
-      }
+    std::erase_if(newcomers_, [this](Newcomer& newcomer) { return is_heard(newcomer); });
+    // Who stands at the door meanwhile is not announced again and again.
+    const bool has_room = newcomers_.size() < kNewcomersMax;
+    if (has_room) let_in();
+    if (instance_ && has_room != is_door_open_) {
+      is_door_open_ = has_room;
+      epoll_event event{};
+      event.events = has_room ? EPOLLIN : 0u;
+      event.data.u64 = kListener;
+      ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, instance_->fd(), &event);
     }
-    // Whoever still stands at the door has been announced before.
-    if (newcomers_.size() < kNewcomersMax) let_in();
   }
 
   // True once it is a rank's, or turned away.
@@ -316,11 +322,15 @@ class Plane final : public ProcessDataPlane {
   void wait_for_the_end(TimePoint end, const Clock& system, bool only_ours = false) {
     while (true) {
       progress();
-      const bool is_over = std::all_of(links_.begin(), links_.end(), [&](const auto& link) {
-        return link->has_let_go() || (only_ours && link->joins());
-      });
-      if (is_over || system.now() >= end) return;
-      wait(poll_timeout_ms(end, system));
+      bool is_over = true;
+      bool is_reaped = true;
+      for (const auto& link : links_) {
+        is_over &= link->has_let_go() || (only_ours && link->joins());
+        is_reaped &= link->is_reaped();
+      }
+      if ((is_over && is_reaped) || system.now() >= end) return;
+      // No descriptor tells when a debugger has seen enough.
+      wait(is_reaped ? poll_timeout_ms(end, system) : 1);
     }
   }
 
@@ -337,7 +347,9 @@ class Plane final : public ProcessDataPlane {
   std::unique_ptr<Spawner> spawner_;
   std::unique_ptr<InstanceSocket> instance_;
   std::vector<std::unique_ptr<RankLink>> links_;
+  RankShare share_;
   std::vector<Newcomer> newcomers_;
+  bool is_door_open_ = true;
   size_t first_rank_ = 0;
   bool closing_ = false;
   bool closed_ = false;
@@ -430,12 +442,24 @@ Result<std::unique_ptr<ProcessDataPlane>> ProcessDataPlane::create(
     const ProcessPlaneOptions& options) {
   TIERCEL_TRY(check_options(geometry, ranks, options));
   TIERCEL_TRY(check_memory_of_ranks(
-      geometry, options.memory.source.empty() ? available_memory() : options.memory));
+      geometry, options.memory.source.empty() ? available_memory() : options.memory,
+      options.share_memory));
   TIERCEL_TRY(check_lock(geometry, options));
   ProcessPlaneOptions used = options;
   if (!used.make_memory) used.make_memory = make_memfd;
   std::vector<FileDescriptor> memories;
   for (uint32_t rank = 0; rank < geometry.rank_count(); ++rank) {
+    if (options.share_memory && rank > 0) {
+      if (geometry.tier_bytes(rank) != geometry.tier_bytes(0)) {
+        return refuse("host memory of rank " + std::to_string(rank),
+                      format_bytes(geometry.tier_bytes(rank)),
+                      "what rank 0 has, where the memory is shared");
+      }
+      memories.emplace_back(::fcntl(memories.front().get(), F_DUPFD_CLOEXEC, 0));
+      if (memories.back()) continue;
+      return Error(Code::kUnavailable, "a descriptor could not be copied: " + error_text(errno) +
+                                           "; raise the limit of open files (ulimit -n)");
+    }
     TIERCEL_TRY_ASSIGN(
         memories.emplace_back(),
         used.make_memory("tiercel-host-" + std::to_string(rank), geometry.tier_bytes(rank)));

@@ -17,7 +17,8 @@
 // Completions are not believed: a rank that completes what it has not been given, or anything
 // twice, or that breaks the protocol otherwise, is cut off.
 //
-// Time: `clock` is for back-off and limits of the plane. Deadlines in operations are read by other
+// Time: nothing happens but within poll(), wait_until_up() and close(), which notice what is due by
+// `clock`: back-off and limits of the plane. Deadlines in operations are read by other
 // processes, by CLOCK_MONOTONIC (SystemClock); a plane under another clock carries none.
 // Threads: the control thread, as DataPlane says; inside is one thread that starts processes, so
 // that the control thread does not wait for exec, and so that ranks die when the process does and
@@ -76,11 +77,12 @@ struct ProcessRank {
 };
 
 struct ProcessPlaneOptions {
-  uint32_t ring_ops = 4096;  // operations in flight at most; power of two, 2 to 2^20
-  Duration spin{0};          // how long an idle rank looks for work before it sleeps
-  std::string store_url;     // opened by each rank; empty: none
-  bool huge_pages = true;    // for the host memory
-  bool lock_memory = false;  // mlock the host memory in each rank
+  uint32_t ring_ops = 4096;   // operations in flight at most; power of two, 2 to 2^20
+  Duration spin{0};           // how long an idle rank looks for work before it sleeps
+  std::string store_url;      // opened by each rank; empty: none
+  bool huge_pages = true;     // for the host memory
+  bool share_memory = false;  // the ranks, whose slots must be equal, have one host memory
+  bool lock_memory = false;   // mlock the host memory in each rank
 
   // Hosts of our own.
   std::string program;                 // path of tiercel-rank; see rank_program_beside_this()
@@ -92,7 +94,7 @@ struct ProcessPlaneOptions {
   std::string socket_folder;
   std::string instance = "main";
 
-  Duration handshake_timeout = std::chrono::seconds(20);  // from start to up; a bound on each step
+  Duration handshake_timeout = std::chrono::seconds(20);  // for each step of it
   Duration rank_hard_limit = std::chrono::seconds(60);  // for one operation; more than any deadline
   uint32_t restarts_max = 8;  // in a row, without having been up for restart_window
   Duration restart_window = std::chrono::seconds(60);

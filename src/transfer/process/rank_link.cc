@@ -2,43 +2,16 @@
 #include "transfer/process/rank_link.h"
 
 #include <algorithm>
-#include <array>
-#include <cstring>
-#include <system_error>
 #include <utility>
 
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
-#include "base/assert.h"
-#include "base/memfd.h"
 #include "base/quantity.h"
+#include "transfer/rank_loop.h"
 
 namespace tiercel {
-namespace {
-
-// Completions that are taken from a ring at once.
-constexpr size_t kBatch = 256;
-
-// Whether an ok of this kind says that the slot holds something.
-bool fills_slot(OpKind kind) { return kind == OpKind::kSave || kind == OpKind::kStoreGet; }
-
-RankStats sum(const RankStats& a, const RankStats& b) {
-  RankStats total = b;
-  for (size_t i = 0; i < total.paths.size(); ++i) {
-    total.paths[i].ops += a.paths[i].ops;
-    total.paths[i].failed += a.paths[i].failed;
-    total.paths[i].corrupt += a.paths[i].corrupt;
-    total.paths[i].bytes += a.paths[i].bytes;
-    total.paths[i].busy_ns += a.paths[i].busy_ns;
-  }
-  total.store.opened += a.store.opened;
-  total.store.refused += a.store.refused;
-  return total;
-}
-
-}  // namespace
 
 RankLink::RankLink(const LinkContext& context, ProcessRank rank, FileDescriptor host_memory)
     : context_(context),
@@ -74,67 +47,6 @@ RankStatus RankLink::status() const {
   return status;
 }
 
-RankStats RankLink::stats() const {
-  return port_ ? sum(stats_before_, port_->stats()) : stats_before_;
-}
-
-size_t RankLink::capacity() const {
-  const size_t used = outstanding_.size() + ended_.size();
-  return used < context_.options.ring_ops ? context_.options.ring_ops - used : 0;
-}
-
-void RankLink::submit(std::span<const BlockOp> ops) {
-  if (phase_ == Phase::kUp && !broken_) {
-    if (port_->submit(ops)) {
-      const TimePoint now = context_.clock.now();
-      for (const BlockOp& op : ops) outstanding_.add(op, now);
-      return;
-    }
-    broken_ = true;
-  }
-  for (const BlockOp& op : ops) {
-    ended_.push({.job = op.job,
-                 .item = op.item,
-                 .rank = static_cast<uint16_t>(rank_.worker.rank),
-                 .code = Code::kUnavailable});
-  }
-}
-
-std::optional<OpKind> RankLink::check(const Completion& completion) {
-  if (completion.rank != rank_.worker.rank || completion.code > Code::kInternal ||
-      completion.reserved != 0) {
-    return std::nullopt;
-  }
-  return outstanding_.remove(completion.job, completion.item);
-}
-
-size_t RankLink::poll(std::span<Completion> out) {
-  size_t count = ended_.take(out);
-  if (phase_ != Phase::kUp || broken_) return count;
-  const size_t taken = port_->poll(out.subspan(count));
-  for (size_t i = 0; i < taken; ++i) {
-    if (check(out[count])) {
-      ++count;
-      continue;
-    }
-    broken_ = true;
-    lose(Error(Code::kCorrupt, "it completed what it has not been given, or twice (job " +
-                                   std::to_string(out[count].job.value()) + ", item " +
-                                   std::to_string(out[count].item) + ", code " +
-                                   std::to_string(static_cast<int>(out[count].code)) + ")"));
-    return count;
-  }
-  if (port_->is_broken()) {
-    broken_ = true;
-    lose(Error(Code::kCorrupt, "it shows more completions than it has been given operations"));
-  }
-  return count;
-}
-
-bool RankLink::has_completions() {
-  return !ended_.empty() || broken_ || (phase_ == Phase::kUp && port_->has_completions());
-}
-
 void RankLink::on_event(LinkSource source) {
   switch (source) {
     case LinkSource::kSocket:
@@ -157,17 +69,32 @@ void RankLink::on_event(LinkSource source) {
 
 void RankLink::on_process() {
   if (!process_) return;
-  const std::optional<std::string> how = reap_process(process_.get());
-  if (!how) return;
+  // Processes of the engine are the engine's to reap, also if they are its children.
+  const std::optional<ProcessEnd> end =
+      rank_.joins ? look_at_process(process_.get()) : reap_process(process_.get());
+  if (!end) return;
+  if (!end->is_reaped) {
+    unwatch(process_);
+    unreaped_.push_back(std::move(process_));
+  }
   if (phase_ != Phase::kLeaving) {
-    lose(Error(Code::kUnavailable, "its process " + *how));
+    lose(Error(Code::kUnavailable, "its process " + end->how));
   } else if (!closing_) {
-    last_error_ += "; its process " + *how;
+    last_error_ += "; its process " + end->how;
   }
   if (phase_ == Phase::kLeaving) let_go();
 }
 
+bool RankLink::is_reaped() {
+  std::erase_if(unreaped_, [](const FileDescriptor& process) {
+    const std::optional<ProcessEnd> end = reap_process(process.get());
+    return end && end->is_reaped;
+  });
+  return unreaped_.empty();
+}
+
 void RankLink::tick() {
+  if (!unreaped_.empty()) is_reaped();
   const TimePoint now = context_.clock.now();
   switch (phase_) {
     case Phase::kWaiting:
@@ -181,11 +108,13 @@ void RankLink::tick() {
                  "it was not up within " + format_duration(context_.options.handshake_timeout)));
       return;
     case Phase::kUp: {
-      if (broken_) {
-        lose(Error(Code::kCorrupt, "it shows less room in its ring than it must have"));
+      if (!lie_.empty()) {
+        lose(Error(Code::kCorrupt, lie_));
         return;
       }
       if (now < due_) return;
+      // What it has completed meanwhile is not held against it, however late we look.
+      pull_completions();
       const TimePoint oldest = outstanding_.oldest();
       const Duration limit = context_.options.rank_hard_limit;
       if (oldest != kNoDeadline && now - oldest >= limit) {
@@ -193,7 +122,7 @@ void RankLink::tick() {
                                        "; rank_hard_limit is " + format_duration(limit)));
         return;
       }
-      due_ = (oldest == kNoDeadline ? now : oldest) + limit;
+      due_ = deadline_after(oldest == kNoDeadline ? now : oldest, limit);
       return;
     }
     case Phase::kLeaving:
@@ -221,122 +150,6 @@ TimePoint RankLink::next_due() const {
       return kNoDeadline;
   }
   return kNoDeadline;
-}
-
-void RankLink::start() {
-  ++starts_;
-  due_ = context_.clock.now() + context_.options.handshake_timeout;
-  if (Status opened = open_channel(); !opened) {
-    lose(opened.error());
-    return;
-  }
-  auto sockets = make_socket_pair();
-  if (!sockets) {
-    lose(sockets.error());
-    return;
-  }
-  socket_ = std::move(sockets->first);
-  phase_ = Phase::kSpawning;
-  context_.spawner->request(rank_.worker.rank, starts_, std::move(sockets->second));
-}
-
-void RankLink::on_spawned(SpawnReply reply) {
-  TIERCEL_ASSERT(reply.start == starts_, "a start is answered before the next");
-  if (reply.pid == 0) {
-    if (phase_ != Phase::kLeaving) {
-      phase_ = Phase::kHello;
-      lose(Error(Code::kUnavailable, context_.options.program +
-                                         " could not be started: " + reply.call + ": " +
-                                         std::generic_category().message(reply.error)));
-    } else {
-      let_go();
-    }
-    return;
-  }
-  process_ = std::move(reply.process);
-  pid_ = reply.pid;
-  watch(process_.get(), LinkSource::kProcess);
-  if (phase_ == Phase::kLeaving) {
-    kill_process(process_.get());
-    return;
-  }
-  watch(socket_.get(), LinkSource::kSocket);
-  phase_ = Phase::kHello;
-}
-
-Status RankLink::open_channel() {
-  const uint32_t ring_ops = context_.options.ring_ops;
-  const size_t bytes = RankChannel::bytes(ring_ops);
-  const std::string name = "tiercel-channel-" + std::to_string(rank_.worker.rank);
-  TIERCEL_TRY_ASSIGN(FileDescriptor memory, context_.options.make_memory(name, bytes));
-  ArenaOptions arena;
-  arena.huge_pages = false;
-  arena.name = name;
-  TIERCEL_TRY_ASSIGN(channel_, Arena::map(std::move(memory), bytes, arena));
-  TIERCEL_TRY_ASSIGN(EventFd wake, EventFd::create());
-  TIERCEL_TRY_ASSIGN(EventFd announced, EventFd::create());
-  wake_.emplace(std::move(wake));
-  announced_.emplace(std::move(announced));
-  port_.emplace(
-      RankChannel::format(channel_->memory(), {.ring_ops = ring_ops,
-                                               .rank = rank_.worker.rank,
-                                               .geometry = geometry_digest(context_.geometry)}),
-      *wake_);
-  watch(announced_->fd(), LinkSource::kCompletions);
-  return {};
-}
-
-Status RankLink::send_welcome() {
-  WelcomeMessage welcome(context_.geometry);
-  welcome.worker = rank_.worker;
-  welcome.ring_ops = context_.options.ring_ops;
-  welcome.spin = context_.options.spin;
-  welcome.huge_pages = context_.options.huge_pages;
-  welcome.lock_memory = context_.options.lock_memory;
-  welcome.store_url = context_.options.store_url;
-  std::vector<int> fds = {channel_->fd(), host_memory_.get(), wake_->fd(), announced_->fd()};
-  if (rank_.device_fd >= 0) {
-    welcome.device_bytes = rank_.device_bytes;
-    welcome.device_groups = rank_.device_groups;
-    fds.push_back(rank_.device_fd);
-  }
-  return send_message(socket_.get(), encode_welcome(welcome), fds);
-}
-
-Status RankLink::join(FileDescriptor& socket, const SocketPeer& peer, const HelloMessage& hello) {
-  if (!rank_.joins) {
-    return Error(Code::kInvalid, name() + " is hosted by a process that the control plane starts");
-  }
-  if (phase_ != Phase::kWaiting || closing_) {
-    return Error(Code::kBusy,
-                 name() + (phase_ == Phase::kLeaving
-                               ? " is lost, but process " + std::to_string(pid_) +
-                                     " has not let go of its memory yet"
-                               : " has a host already, process " + std::to_string(pid_)));
-  }
-  if (hello.name_space && *hello.name_space != rank_.worker.name_space) {
-    return Error(Code::kInvalid, "namespace is " + hello.name_space->hex().substr(0, 8) +
-                                     "…; allowed: " + rank_.worker.name_space.hex().substr(0, 8) +
-                                     "…, that of the control plane");
-  }
-  ++starts_;
-  due_ = context_.clock.now() + context_.options.handshake_timeout;
-  if (Status opened = open_channel(); !opened) {
-    close_descriptors();
-    return opened;
-  }
-  socket_ = std::move(socket);
-  pid_ = peer.pid;
-  // Only to see its end even if a child of it keeps the socket open; in another pid namespace there
-  // is nothing to be seen.
-  if (Result<FileDescriptor> process = open_process(peer.pid)) {
-    process_ = *std::move(process);
-    watch(process_.get(), LinkSource::kProcess);
-  }
-  watch(socket_.get(), LinkSource::kSocket);
-  phase_ = Phase::kReady;
-  if (Status sent = send_welcome(); !sent) lose(sent.error());
-  return {};
 }
 
 void RankLink::on_message() {
@@ -376,6 +189,7 @@ void RankLink::on_message() {
         return;
       }
       phase_ = Phase::kReady;
+      begin_step();
       return;
     }
     case Phase::kReady:
@@ -385,7 +199,7 @@ void RankLink::on_message() {
       }
       phase_ = Phase::kUp;
       up_since_ = context_.clock.now();
-      due_ = up_since_ + context_.options.rank_hard_limit;
+      due_ = deadline_after(up_since_, context_.options.rank_hard_limit);
       context_.logger.log(LogLevel::kInfo, name() + " is up as process " + std::to_string(pid_));
       return;
     default:
@@ -405,7 +219,7 @@ void RankLink::lose(const Error& why, bool by_itself) {
     hopeless_ = !was_up && (why.code() == Code::kInvalid || why.code() == Code::kUnsupported);
   }
   if (was_up) {
-    if (!broken_) rescue_completions();
+    if (lie_.empty()) pull_completions();
     // Its memory goes with it, but whoever closes has no more use for it.
     if (!closing_) ++memory_epoch_;
   }
@@ -435,36 +249,11 @@ void RankLink::lose(const Error& why, bool by_itself) {
   due_ = kNoDeadline;
 }
 
-// What the rank has completed before it was lost is true, but what it has put into its slots is
-// gone.
-void RankLink::rescue_completions() {
-  std::array<Completion, kBatch> batch;
-  while (const size_t count = port_->poll(batch)) {
-    for (size_t i = 0; i < count; ++i) {
-      const std::optional<OpKind> kind = check(batch[i]);
-      if (!kind) return;
-      if (!closing_ && batch[i].code == Code::kOk && fills_slot(*kind)) {
-        batch[i].code = Code::kUnavailable;
-      }
-      ended_.push(batch[i]);
-    }
-  }
-}
-
-void RankLink::end_ops() {
-  for (const OutstandingOps::Op& op : outstanding_.take_all()) {
-    ended_.push({.job = op.job,
-                 .item = op.item,
-                 .rank = static_cast<uint16_t>(rank_.worker.rank),
-                 .code = Code::kUnavailable});
-  }
-}
-
 void RankLink::let_go() {
   end_ops();
   if (port_) stats_before_ = stats();
   close_descriptors();
-  broken_ = false;
+  lie_.clear();
   pid_ = 0;
   schedule();
 }
@@ -483,8 +272,11 @@ void RankLink::schedule() {
     return;
   }
   Duration wait = context_.options.backoff;
-  for (uint32_t i = 1; i < failures_ && wait < context_.options.backoff_max; ++i) wait *= 2;
-  due_ = context_.clock.now() + std::min(wait, context_.options.backoff_max);
+  const Duration longest = context_.options.backoff_max;
+  for (uint32_t i = 1; i < failures_ && wait < longest; ++i) {
+    wait = wait > longest / 2 ? longest : wait * 2;
+  }
+  due_ = deadline_after(context_.clock.now(), std::min(wait, longest));
 }
 
 void RankLink::ask_to_close(Duration budget) {
@@ -521,7 +313,7 @@ void RankLink::watch(int fd, LinkSource source) {
   epoll_event event{};
   event.events = EPOLLIN | EPOLLRDHUP;
   event.data.u64 = uint64_t{rank_.worker.rank} << 8 | static_cast<uint8_t>(source);
-  // Can only fail for want of memory; then the next poll() sees what no event told.
+  // Can only fail for want of memory or of watches; then the handshake ends at its limit.
   static_cast<void>(::epoll_ctl(context_.epoll_fd, EPOLL_CTL_ADD, fd, &event));
 }
 

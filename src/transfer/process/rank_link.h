@@ -57,6 +57,8 @@ class RankLink {
   void submit(std::span<const BlockOp> ops);
   size_t poll(std::span<Completion> out);
   bool has_completions();
+  // Without the rank, so that nobody else announces them.
+  bool has_ended() const { return !ended_.empty(); }
 
   // What has happened, and what is due: to be called with every event and in every poll.
   void on_event(LinkSource source);
@@ -69,7 +71,6 @@ class RankLink {
 
   bool joins() const { return rank_.joins; }
   bool is_up() const { return phase_ == Phase::kUp; }
-  bool is_broken() const { return broken_; }
   // It will never be up.
   bool is_gone() const { return phase_ == Phase::kGone; }
 
@@ -79,6 +80,8 @@ class RankLink {
   void kill();
   // Nothing touches memory any more.
   bool has_let_go() const { return phase_ == Phase::kGone; }
+  // None of its processes is left as a zombie.
+  bool is_reaped();
 
   // When tick() has something to do of itself; kNoDeadline if never.
   TimePoint next_due() const;
@@ -94,6 +97,12 @@ class RankLink {
     kGone,     // for good
   };
 
+  struct Ended {
+    Completion completion;
+    uint64_t epoch = 0;  // of the memory, in which it ended
+    bool fills_slot = false;
+  };
+
   void start();
   Status open_channel();
   Status send_welcome();
@@ -102,11 +111,16 @@ class RankLink {
   // `by_itself`: its process has said so and is about to end, which it may until due_.
   void lose(const Error& why, bool by_itself = false);
   void let_go();
-  // Whether the completion may be: of this rank, of an operation that it has, with a code that
-  // there is. Takes the operation out then.
+  // The kind of the operation that the completion ends, and takes it out: if it is of this rank, of
+  // an operation that it has, with a code that there is.
+  std::optional<OpKind> find(const Completion& completion);
+  // As find(); nothing is a lie.
   std::optional<OpKind> check(const Completion& completion);
-  void rescue_completions();
+  void pull_completions();
+  size_t take_ended(std::span<Completion> out);
+  void begin_step();
   void schedule();
+  void end_op(JobId job, uint32_t item);
   void end_ops();
   void close_descriptors();
   void watch(int fd, LinkSource source);
@@ -135,10 +149,11 @@ class RankLink {
   FileDescriptor socket_;
   FileDescriptor process_;
   int64_t pid_ = 0;
-  bool broken_ = false;  // the protocol, by the rank; noticed within submit()
+  std::string lie_;  // by which the rank has broken the protocol; empty: none
 
+  std::vector<FileDescriptor> unreaped_;  // of earlier starts: ended, but a debugger looks at them
   OutstandingOps outstanding_;
-  Fifo<Completion> ended_;  // without the rank, or taken from it when it was lost
+  Fifo<Ended> ended_;       // without the rank, or taken from it before poll() wanted it
   RankStats stats_before_;  // of earlier starts
 };
 

@@ -29,8 +29,7 @@ const Clock& system_clock() {
 
 // Deadline of a step that begins now.
 TimePoint step_deadline(const RankParts& parts, const Clock& clock) {
-  const TimePoint now = clock.now();
-  return parts.step_timeout > kNoDeadline - now ? kNoDeadline : now + parts.step_timeout;
+  return deadline_after(clock.now(), parts.step_timeout);
 }
 
 class Session final : public RankSession {

@@ -81,19 +81,24 @@ Result<FileDescriptor> open_process(int64_t pid) {
   return process;
 }
 
-std::optional<std::string> reap_process(int process) {
+std::optional<ProcessEnd> look_at_process(int process) {
   pollfd source{.fd = process, .events = POLLIN, .revents = 0};
   if (::poll(&source, 1, 0) != 1) return std::nullopt;
+  return ProcessEnd{"has ended", true};
+}
+
+std::optional<ProcessEnd> reap_process(int process) {
+  if (!look_at_process(process)) return std::nullopt;
   siginfo_t info{};
-  // It may be no child of ours, or be reaped already (an engine that ignores SIGCHLD): it has ended
-  // all the same.
   if (::waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(process), &info,
-               WEXITED | WNOHANG) != 0 ||
-      info.si_pid == 0) {
-    return "has ended";
+               WEXITED | WNOHANG) != 0) {
+    // No child of ours, or reaped already (an engine that ignores SIGCHLD).
+    return ProcessEnd{"has ended", true};
   }
-  return (info.si_code == CLD_EXITED ? "exited with status " : "was killed by signal ") +
-         std::to_string(info.si_status);
+  if (info.si_pid == 0) return ProcessEnd{"has ended", false};
+  return ProcessEnd{(info.si_code == CLD_EXITED ? "exited with status " : "was killed by signal ") +
+                        std::to_string(info.si_status),
+                    true};
 }
 
 void kill_process(int process) {

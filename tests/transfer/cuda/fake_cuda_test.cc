@@ -2,6 +2,7 @@
 //
 // What becomes of a call into CUDA that fails: tested with the fake runtime, whose calls can be
 // made to fail one by one.
+#include <algorithm>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -77,6 +78,18 @@ TEST_P(FakeCuda, AFailedCallIsUnavailableAndLeavesNothingUnderWay) {
       EXPECT_GT(n, 5u);
       for (const DeviceCopy& copy : copies_) ASSERT_EQ(copy.checksum, crc32c(copy.payload));
     }
+  }
+}
+
+TEST_P(FakeCuda, PayloadsNeedNotBeAligned) {
+  for (const size_t shift : {1u, 2u, 4u, 8u}) {
+    auto copier = CudaLayoutCopier::create(layout(), host_, options()).value();
+    DeviceCopy copy{.block = DeviceBlockId(1),
+                    .payload = std::span(host_).subspan(shift, kPayloadBytes)};
+    ASSERT_TRUE(copier->gather(GroupId(0), {&copy, 1}, nullptr));
+    const auto first_layer = group_.layers[0].parts[0].memory.subspan(kPayloadBytes / 2);
+    EXPECT_TRUE(std::equal(copy.payload.begin(), copy.payload.begin() + kPayloadBytes / 2,
+                           first_layer.begin()));
   }
 }
 

@@ -156,8 +156,7 @@ TEST_F(ProcessDataPlaneTest, DestructionWhileRanksStartLeavesNoProcess) {
     open(make_geometry(2));
     plane_.reset();
   }
-  EXPECT_EQ(::waitpid(-1, nullptr, WNOHANG), -1) << "a child is left";
-  EXPECT_EQ(errno, ECHILD);
+  // The fixture looks for children that are left.
 }
 
 TEST_F(ProcessDataPlaneTest, RankHasItsOwnProcessGroupAndNothingOfOurDescriptors) {

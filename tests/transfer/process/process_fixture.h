@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <cerrno>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -58,6 +59,13 @@ class ProcessPlaneTest : public ::testing::Test {
   ProcessPlaneTest() {
     options_.ring_ops = 64;
     options_.program = binary_path("tiercel-rank");
+  }
+
+  // Whatever a test does, its ranks are gone in the end, and none is a zombie.
+  void TearDown() override {
+    plane_.reset();
+    EXPECT_EQ(::waitpid(-1, nullptr, WNOHANG), -1) << "a child is left";
+    EXPECT_EQ(errno, ECHILD);
   }
 
   // Makes the rank's host one of the helper's, with a part to play (rank_helper.cc).

@@ -164,6 +164,35 @@ TEST_F(RankLoss, IdleRankHasNoHardLimit) {
   EXPECT_EQ(plane_->rank_status(0).starts, 1u);
 }
 
+TEST_F(RankLoss, WhoeverPollsLateDoesNotBlameTheRank) {
+  open_and_wait(make_geometry(1));
+  const std::vector<BlockOp> ops = {op(OpKind::kSave, 1), op(OpKind::kSave, 2, 1)};
+  ASSERT_TRUE(plane_->submit(ops));
+  while (plane_->stats(0).path(OpKind::kSave).ops < 2) std::this_thread::yield();
+  clock_.advance(options_.rank_hard_limit * 2);
+  // Nor whoever takes the answers one by one.
+  for (int i = 0; i < 2; ++i) {
+    std::array<Completion, 1> out;
+    ASSERT_TRUE(readable(plane_->completion_fd(), kHangMs));
+    while (plane_->poll(out) == 0) {
+    }
+    EXPECT_EQ(out[0].code, Code::kOk);
+    clock_.advance(options_.rank_hard_limit * 2);
+  }
+  EXPECT_EQ(plane_->rank_status(0).starts, 1u);
+}
+
+TEST_F(RankLoss, WhoeverPollsLateDuringTheHandshakeDoesNotBlameTheRankEither) {
+  open(make_geometry(1));
+  while (plane_->rank_status(0).state != RankState::kUp) {
+    ASSERT_TRUE(readable(plane_->completion_fd(), kHangMs));
+    clock_.advance(options_.handshake_timeout - Duration(1));
+    std::array<Completion, 1> out;
+    plane_->poll(out);
+    ASSERT_EQ(plane_->rank_status(0).last_error, "");
+  }
+}
+
 class KilledBefore : public RankLoss, public ::testing::WithParamInterface<const char*> {};
 
 TEST_P(KilledBefore, RankKilledInTheHandshakeIsStartedAgain) {
@@ -278,6 +307,95 @@ TEST_F(RankLoss, CloseInTheMiddleOfAHandshakeLeavesNothing) {
     const int64_t pid = pid_of(0);
     EXPECT_TRUE(plane_->close(kNoDeadline)) << part;
     EXPECT_FALSE(exists(pid)) << part;
+  }
+}
+
+// Ranks are killed, stopped and continued in the middle of a random load, and the clock jumps over
+// back-offs and limits: still every operation ends once on every rank, and no save of an earlier
+// epoch is called ok in a later one.
+TEST_F(RankLoss, EveryOpCompletesExactlyOncePerRankWhileRanksAreKilledAndStopped) {
+  constexpr uint32_t kRanks = 3;
+  options_.restarts_max = UINT32_MAX;
+  options_.store_url = "memory:";
+  for (uint64_t seed = 0; seed < 4; ++seed) {
+    Random random(seed);
+    open_and_wait(make_geometry(kRanks));
+    struct Given {
+      OpKind kind;
+      std::array<uint64_t, kRanks> epochs;
+    };
+    std::vector<Given> given;
+    std::map<std::pair<uint32_t, uint32_t>, int> ended;
+    uint32_t oks = 0;
+    const auto epochs = [&] {
+      std::array<uint64_t, kRanks> now{};
+      for (uint32_t r = 0; r < kRanks; ++r) now[r] = plane_->memory_epoch(r);
+      return now;
+    };
+    const auto poll_some = [&](size_t count) {
+      std::vector<Completion> out(count);
+      out.resize(plane_->poll(out));
+      const auto now = epochs();
+      for (const Completion& completion : out) {
+        ++ended[{completion.item, completion.rank}];
+        if (completion.code != Code::kOk) continue;
+        ++oks;
+        const Given& op = given[completion.item];
+        if (op.kind != OpKind::kSave && op.kind != OpKind::kStoreGet) continue;
+        ASSERT_EQ(op.epochs[completion.rank], now[completion.rank]);
+      }
+    };
+    for (int step = 0; step < 1500; ++step) {
+      std::vector<BlockOp> ops(random.below(12));
+      for (size_t i = 0; i < ops.size(); ++i) {
+        ops[i] = make_op(static_cast<OpKind>(random.below(kOpKindCount)), random.below(6),
+                         nth_slot(*geometry_, GroupId(0), static_cast<uint32_t>(random.below(9))),
+                         static_cast<uint32_t>(random.below(kDeviceBlocks)));
+        ops[i].job = JobId(seed + 1);
+        ops[i].item = static_cast<uint32_t>(given.size() + i);
+      }
+      if (plane_->submit(ops)) {
+        for (const BlockOp& op : ops) given.push_back({op.kind, epochs()});
+      }
+      const auto rank = static_cast<uint32_t>(random.below(kRanks));
+      const auto pid = static_cast<pid_t>(pid_of(rank));
+      if (pid != 0 && random.chance(0.02)) ::kill(pid, SIGKILL);
+      if (pid != 0 && random.chance(0.02)) ::kill(pid, SIGSTOP);
+      if (pid != 0 && random.chance(0.05)) ::kill(pid, SIGCONT);
+      if (random.chance(0.05)) clock_.advance(options_.backoff * 3);
+      if (random.chance(0.01)) clock_.advance(options_.rank_hard_limit);
+      // The ranks shall have their share of the processors.
+      if (random.chance(0.1)) readable(plane_->completion_fd(), 1);
+      poll_some(random.below(60));
+    }
+    EXPECT_GT(given.size(), 100u);
+    // All of them come back, and then all is well.
+    const auto is_up = [&](uint32_t r) { return plane_->rank_status(r).state == RankState::kUp; };
+    while (!is_up(0) || !is_up(1) || !is_up(2)) {
+      for (uint32_t r = 0; r < kRanks; ++r) {
+        if (pid_of(r) != 0) ::kill(static_cast<pid_t>(pid_of(r)), SIGCONT);
+      }
+      clock_.advance(options_.backoff * 3);
+      readable(plane_->completion_fd(), 1);
+      poll_some(60);
+    }
+    oks = 0;
+    while (oks < kRanks) {
+      BlockOp last = make_op(OpKind::kSave, 1, nth_slot(*geometry_, GroupId(0), 0));
+      last.job = JobId(seed + 1);
+      last.item = static_cast<uint32_t>(given.size());
+      if (plane_->submit({&last, 1})) given.push_back({last.kind, epochs()});
+      readable(plane_->completion_fd(), kHangMs);
+      poll_some(60);
+    }
+    ASSERT_TRUE(plane_->close(clock_.now()));
+    for (size_t before = SIZE_MAX; before != ended.size();) {
+      before = ended.size();
+      poll_some(100);
+    }
+    EXPECT_GT(plane_->rank_status(0).starts, 1u);
+    ASSERT_EQ(ended.size(), kRanks * given.size());
+    for (const auto& [op, count] : ended) ASSERT_EQ(count, 1);
   }
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/event_fd.h"
 #include "base/memfd.h"
+#include "support/child_process.h"
 #include "transfer/process/join_fixture.h"
 #include "transfer/rank_port.h"
 
@@ -343,6 +344,37 @@ TEST_F(Joined, WorkerThatStopsMayJoinAgainAndItsMemoryIsEmptyThen) {
   EXPECT_EQ(run(op(OpKind::kSave, 3)), Code::kOk);
   ASSERT_TRUE(plane_->close(kNoDeadline));
   for (Worker& worker : workers) worker.thread.join();
+}
+
+TEST_F(Joined, KilledWorkerIsNoticedAndLeftForTheEngineToReap) {
+  void* const memory =
+      ::mmap(nullptr, sizeof(pid_t), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  pid_t& grandchild = *static_cast<pid_t*>(memory);
+  open(make_geometry(1, 1));
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    ::alarm(kChildSecondsMax);
+    auto session = RankSession::join(plane_->socket_path(), {});
+    // A fork of the worker keeps the socket open, so that only the end of the process is seen.
+    const pid_t forked = ::fork();
+    while (forked == 0) ::pause();
+    __atomic_store_n(&grandchild, forked, __ATOMIC_SEQ_CST);
+    if (session) static_cast<void>((*session)->run().has_value());
+    ::_exit(0);
+  }
+  ASSERT_TRUE(wait_for_state(0, RankState::kUp));
+  while (__atomic_load_n(&grandchild, __ATOMIC_SEQ_CST) == 0) std::this_thread::yield();
+  EXPECT_EQ(pid_of(0), child);
+  ASSERT_EQ(::kill(child, SIGKILL), 0);
+  EXPECT_TRUE(wait_for_state(0, RankState::kRestarting));
+  EXPECT_EQ(plane_->memory_epoch(0), 1u);
+  int status = 0;
+  EXPECT_EQ(::waitpid(child, &status, 0), child) << "somebody else has reaped it";
+  EXPECT_TRUE(WIFSIGNALED(status));
+  ::kill(grandchild, SIGKILL);
+  ::munmap(memory, sizeof(pid_t));
 }
 
 TEST_F(Joined, DestructionOfThePlaneEndsTheSessions) {
