@@ -18,6 +18,7 @@
 
 #include "tiercel/cache.h"
 #include "tiercel/clock.h"
+#include "tiercel/device_layout.h"
 #include "tiercel/status.h"
 #include "tiercel/transfer.h"
 
@@ -39,6 +40,9 @@ struct LocalCacheConfig {
   // device_memory[rank][group]: the engine's blocks, block i at i × payload_bytes[group][rank]. The
   // engine owns it; it must outlive the LocalCache.
   std::vector<std::vector<std::span<std::byte>>> device_memory;
+  // device_layouts[rank], in place of device_memory: where the blocks stand in the engine's tensors
+  // (tiercel/engine_layouts.h). For kThread. Borrowed, as the memory.
+  std::vector<DeviceLayout> device_layouts;
   // For kProcess: device_fds[rank] is a memfd, sealed against shrinking, which device_memory[rank]
   // maps: the groups from its first byte on, one directly behind the other. Borrowed, as the
   // memory.

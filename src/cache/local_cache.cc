@@ -17,6 +17,7 @@
 #include "tier/tier_memory.h"
 #include "transfer/device_copier.h"
 #include "transfer/in_process_data_plane.h"
+#include "transfer/layout_copier_cpu.h"
 #include "transfer/metadata_data_plane.h"
 #include "transfer/process/process_data_plane.h"
 
@@ -29,7 +30,7 @@ constexpr Duration kStartTimeout = std::chrono::seconds(30);
 // What one rank needs beside its worker.
 struct RankMemory {
   std::unique_ptr<Arena> arena;
-  std::unique_ptr<ContiguousCopier> copier;
+  std::unique_ptr<DeviceCopier> copier;
 };
 
 class LocalCacheObject final : public LocalCache {
@@ -97,8 +98,12 @@ class LocalCacheObject final : public LocalCache {
   bool closed_ = false;
 };
 
-Result<std::unique_ptr<ContiguousCopier>> make_copier(const LocalCacheConfig& config,
-                                                      uint32_t rank) {
+Result<std::unique_ptr<DeviceCopier>> make_copier(const LocalCacheConfig& config, uint32_t rank) {
+  if (!config.device_layouts.empty()) {
+    TIERCEL_TRY_ASSIGN(CpuLayoutCopier copier,
+                       CpuLayoutCopier::create(config.device_layouts[rank]));
+    return std::make_unique<CpuLayoutCopier>(std::move(copier));
+  }
   const size_t group_count = config.cache.payload_bytes.size();
   if (config.device_memory[rank].size() != group_count) {
     return Error(Code::kInvalid, "device_memory of rank " + std::to_string(rank) + " has " +
@@ -142,8 +147,15 @@ class Opener {
 
   Result<std::unique_ptr<DataPlane>> open_plane(const SlotGeometry& geometry,
                                                 std::vector<RankMemory>& ranks) {
-    TIERCEL_TRY(check_ranks("device_memory", config_.device_memory.size()));
-    if (config_.rank_host == RankHost::kProcess) return open_process_plane(geometry);
+    const bool has_layouts = !config_.device_layouts.empty();
+    TIERCEL_TRY(has_layouts ? check_ranks("device_layouts", config_.device_layouts.size())
+                            : check_ranks("device_memory", config_.device_memory.size()));
+    if (config_.rank_host == RankHost::kProcess) {
+      if (!has_layouts) return open_process_plane(geometry);
+      return Error(Code::kUnsupported,
+                   "device_layouts is set, but another process knows no address of them; allowed: "
+                   "with rank_host thread only, or ranks of the engine that join (docs/ranks.md)");
+    }
     TIERCEL_TRY(
         check_memory_of_ranks(geometry, available_memory(), config_.cache.replicated_slices));
     TIERCEL_TRY_ASSIGN(const Namespace name_space, make_namespace(config_.cache.spec));

@@ -39,7 +39,7 @@ struct PartPlan {
 };
 
 // One block of a call, as copiers see it.
-struct BlockPlace {
+struct CopyPlace {
   uint64_t payload = 0;  // address
   uint32_t block = 0;
   uint32_t reserved = 0;
@@ -51,13 +51,13 @@ enum class CopyDirection : uint8_t { kGather, kScatter };
 // …) of the part, counted on through the blocks. `Unit` is trivially copyable; runs, strides and
 // addresses are multiples of its size.
 template <typename Unit>
-TIERCEL_HOST_DEVICE void copy_units(const PartPlan& part, const BlockPlace* places,
+TIERCEL_HOST_DEVICE void copy_units(const PartPlan& part, const CopyPlace* places,
                                     uint32_t place_count, CopyDirection direction, uint64_t first,
                                     uint64_t step) {
   const uint64_t units_per_run = part.run_bytes / sizeof(Unit);
   const uint64_t units_per_block = part.payload_bytes() / sizeof(Unit);
   for (uint64_t n = first; n < units_per_block * place_count; n += step) {
-    const BlockPlace place = places[n / units_per_block];
+    const CopyPlace place = places[n / units_per_block];
     const uint64_t unit = n % units_per_block;
     const uint64_t device =
         part.run_address(place.block, unit / units_per_run) + unit % units_per_run * sizeof(Unit);

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tiercel/local_cache.h"
 
+#include <algorithm>
 #include <array>
 
 #include <gtest/gtest.h>
+
+#include "tiercel/engine_layouts.h"
 
 #include "base/manual_clock.h"
 #include "support/child_process.h"
@@ -257,6 +260,54 @@ TEST_F(LocalCacheTest, WhatDoesNotAgreeIsRefused) {
     ASSERT_FALSE(refused.has_value());
     EXPECT_NE(refused.error().message().find("memory"), std::string::npos);
   }
+}
+
+// vLLM's tensors: one a layer, K and V apart, blocks of 2 heads × 16 tokens × 4 elements.
+TEST_F(LocalCacheTest, BlocksOfAnEnginesTensorsComeBackIntoOtherBlocks) {
+  constexpr uint64_t kLayers = 3, kHeads = 2, kElements = 4, kItemBytes = 2;
+  constexpr uint64_t kRunBytes = kBlockTokens * kHeads * kElements * kItemBytes;
+  LocalCacheConfig config = this->config();
+  config.device_memory.clear();
+  config.cache.payload_bytes = {{kLayers * 2 * kRunBytes}};
+  std::vector<std::vector<std::byte>> tensors(
+      kLayers, std::vector<std::byte>(2 * kDeviceBlocks * kRunBytes));
+  std::vector<TensorView> views;
+  for (std::vector<std::byte>& tensor : tensors) {
+    for (size_t i = 0; i < tensor.size(); ++i) {
+      tensor[i] = static_cast<std::byte>(i * 7 + i / 251 + views.size());
+    }
+    views.push_back(
+        contiguous_tensor(tensor, kItemBytes, {2, kDeviceBlocks, kBlockTokens, kHeads, kElements}));
+  }
+  auto group = vllm_group(views);
+  ASSERT_TRUE(group) << group.error().message();
+  auto layout = DeviceLayout::create({*std::move(group)});
+  ASSERT_TRUE(layout) << layout.error().message();
+  config.device_layouts = {*layout};
+
+  auto local = LocalCache::open(config, clock_);
+  ASSERT_TRUE(local) << local.error().message();
+  const auto before = tensors;
+  EXPECT_EQ(save_and_load(**local, keys(config, 4)), 4u);
+  for (size_t layer = 0; layer < kLayers; ++layer) {
+    for (uint64_t kv = 0; kv < 2; ++kv) {
+      for (uint64_t block = 0; block < kDeviceBlocks; ++block) {
+        const bool is_target = block >= 8 && block < 12;
+        const uint64_t source = is_target ? block - 8 : block;
+        const auto run = [&](const std::vector<std::byte>& tensor, uint64_t index) {
+          return std::span(tensor).subspan((kv * kDeviceBlocks + index) * kRunBytes, kRunBytes);
+        };
+        EXPECT_TRUE(std::ranges::equal(run(tensors[layer], block), run(before[layer], source)))
+            << "layer " << layer << ", part " << kv << ", block " << block;
+      }
+    }
+  }
+
+  config.rank_host = RankHost::kProcess;
+  EXPECT_EQ(LocalCache::open(config, clock_).code(), Code::kUnsupported);
+  config.rank_host = RankHost::kThread;
+  config.device_layouts.push_back(*layout);
+  EXPECT_EQ(LocalCache::open(config, clock_).code(), Code::kInvalid);
 }
 
 }  // namespace

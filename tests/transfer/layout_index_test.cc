@@ -24,7 +24,7 @@ struct Unit {
 
 // As the kernel is launched: part after part, `thread_count` threads that know nothing of each
 // other.
-void move(uint32_t unit_bytes, const PartPlan& part, std::span<const BlockPlace> places,
+void move(uint32_t unit_bytes, const PartPlan& part, std::span<const CopyPlace> places,
           CopyDirection direction, uint64_t thread_count) {
   const auto count = static_cast<uint32_t>(places.size());
   for (uint64_t thread = 0; thread < thread_count; ++thread) {
@@ -65,7 +65,7 @@ struct Work {
   LayoutPlan all;
   GroupId group;
   std::vector<std::byte> payload;
-  std::vector<BlockPlace> places;
+  std::vector<CopyPlace> places;
 };
 
 // The unit that a launch would use, and all smaller ones.
@@ -82,7 +82,7 @@ TEST(KernelBody, GathersEveryLayoutAsTheReferenceSays) {
     for (size_t g = 0; g < c.groups.size(); ++g) {
       Work work(c, g);
       std::vector<std::byte> expected;
-      for (const BlockPlace& place : work.places) {
+      for (const CopyPlace& place : work.places) {
         const auto payload = c.payload(g, place.block, c.memory);
         expected.insert(expected.end(), payload.begin(), payload.end());
       }
@@ -110,7 +110,7 @@ TEST(KernelBody, ScattersEveryLayoutAsTheReferenceSays) {
         fill_random(work.payload, widest);
         std::vector<std::byte> expected = c.memory;
         size_t byte = 0;
-        for (const BlockPlace& place : work.places) {
+        for (const CopyPlace& place : work.places) {
           for (const auto& layer : c.places(g, place.block)) {
             for (const size_t at : layer) expected[at] = work.payload[byte++];
           }

@@ -7,7 +7,7 @@ namespace {
 constexpr uint32_t kThreads = 256;
 
 template <typename Unit>
-__global__ void copy_part(PartPlan part, const BlockPlace* places, uint32_t place_count,
+__global__ void copy_part(PartPlan part, const CopyPlace* places, uint32_t place_count,
                           CopyDirection direction) {
   const uint64_t first = uint64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   const uint64_t step = uint64_t{gridDim.x} * blockDim.x;
@@ -15,7 +15,7 @@ __global__ void copy_part(PartPlan part, const BlockPlace* places, uint32_t plac
 }
 
 template <typename Unit>
-cudaError_t launch(const PartPlan& part, const BlockPlace* places, uint32_t place_count,
+cudaError_t launch(const PartPlan& part, const CopyPlace* places, uint32_t place_count,
                    CopyDirection direction, uint32_t grid_blocks_max, cudaStream_t stream) {
   const uint64_t units = part.payload_bytes() / sizeof(Unit) * place_count;
   const uint64_t wanted = (units + kThreads - 1) / kThreads;
@@ -27,7 +27,7 @@ cudaError_t launch(const PartPlan& part, const BlockPlace* places, uint32_t plac
 
 }  // namespace
 
-cudaError_t launch_copy(const PartPlan& part, uint32_t unit_bytes, const BlockPlace* places,
+cudaError_t launch_copy(const PartPlan& part, uint32_t unit_bytes, const CopyPlace* places,
                         uint32_t place_count, CopyDirection direction, uint32_t grid_blocks_max,
                         cudaStream_t stream) {
   switch (unit_bytes) {

@@ -15,7 +15,7 @@ namespace tiercel {
 // they name are addresses that the device reaches; `unit_bytes` (16, 8, 4, 2 or 1) divides them and
 // everything in `part`. At most `grid_blocks_max` thread blocks, so that the rest of the device
 // goes on computing.
-cudaError_t launch_copy(const PartPlan& part, uint32_t unit_bytes, const BlockPlace* places,
+cudaError_t launch_copy(const PartPlan& part, uint32_t unit_bytes, const CopyPlace* places,
                         uint32_t place_count, CopyDirection direction, uint32_t grid_blocks_max,
                         cudaStream_t stream);
 

@@ -183,8 +183,8 @@ class CudaLayoutCopier::Impl {
     if (copies.empty()) return {};
     if (copies.size() > places_capacity_) {
       places_capacity_ = 0;
-      TIERCEL_TRY_ASSIGN(host_places_, make_cuda_host_array<BlockPlace>(copies.size()));
-      TIERCEL_TRY_ASSIGN(device_places_, make_cuda_device_array<BlockPlace>(copies.size()));
+      TIERCEL_TRY_ASSIGN(host_places_, make_cuda_host_array<CopyPlace>(copies.size()));
+      TIERCEL_TRY_ASSIGN(device_places_, make_cuda_device_array<CopyPlace>(copies.size()));
       places_capacity_ = copies.size();
     }
     payload_bits_ = 0;
@@ -195,7 +195,7 @@ class CudaLayoutCopier::Impl {
     }
     return cuda_status(
         cudaMemcpyAsync(device_places_.get(), host_places_.get(),
-                        copies.size() * sizeof(BlockPlace), cudaMemcpyHostToDevice, stream_.get()),
+                        copies.size() * sizeof(CopyPlace), cudaMemcpyHostToDevice, stream_.get()),
         "the table of blocks");
   }
 
@@ -240,8 +240,8 @@ class CudaLayoutCopier::Impl {
   std::vector<Step> steps_;
   std::vector<CudaEvent> events_;
   size_t places_capacity_ = 0;
-  CudaHostArray<BlockPlace> host_places_;
-  CudaDeviceArray<BlockPlace> device_places_;
+  CudaHostArray<CopyPlace> host_places_;
+  CudaDeviceArray<CopyPlace> device_places_;
   uint64_t payload_bits_ = 0;
 };
 

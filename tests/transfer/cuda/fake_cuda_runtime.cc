@@ -103,7 +103,7 @@ size_t cuda_resources_held() { return runtime.resources; }
 
 namespace tiercel {
 
-cudaError_t launch_copy(const PartPlan& part, uint32_t unit_bytes, const BlockPlace* places,
+cudaError_t launch_copy(const PartPlan& part, uint32_t unit_bytes, const CopyPlace* places,
                         uint32_t place_count, CopyDirection direction, uint32_t grid_blocks_max,
                         cudaStream_t stream) {
   if (const cudaError_t error = call(); error != cudaSuccess) return error;

@@ -371,21 +371,21 @@ TEST_F(RankLoss, EveryOpCompletesExactlyOncePerRankWhileRanksAreKilledAndStopped
     EXPECT_GT(given.size(), 100u);
     // All of them come back, and then all is well.
     const auto is_up = [&](uint32_t r) { return plane_->rank_status(r).state == RankState::kUp; };
-    while (!is_up(0) || !is_up(1) || !is_up(2)) {
+    do {
       for (uint32_t r = 0; r < kRanks; ++r) {
         if (pid_of(r) != 0) ::kill(static_cast<pid_t>(pid_of(r)), SIGCONT);
       }
       clock_.advance(options_.backoff * 3);
       readable(plane_->completion_fd(), 1);
       poll_some(60);
-    }
+    } while (!is_up(0) || !is_up(1) || !is_up(2));
     oks = 0;
     while (oks < kRanks) {
       BlockOp last = make_op(OpKind::kSave, 1, nth_slot(*geometry_, GroupId(0), 0));
       last.job = JobId(seed + 1);
       last.item = static_cast<uint32_t>(given.size());
       if (plane_->submit({&last, 1})) given.push_back({last.kind, epochs()});
-      readable(plane_->completion_fd(), kHangMs);
+      ASSERT_TRUE(readable(plane_->completion_fd(), kHangMs));
       poll_some(60);
     }
     ASSERT_TRUE(plane_->close(clock_.now()));

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every test that docs/promises.md names exists."""
+
+import pathlib
+import re
+import sys
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+NAME = re.compile(r"`((?:[a-z]+/)+[A-Za-z0-9_.]+)`")
+
+
+def names_in(page: str) -> list[str]:
+    """What stands in the cells of the table as `room/Suite.Test` or `room/test`."""
+    rows = [line for line in page.splitlines() if line.startswith("|")]
+    return [name for row in rows for name in NAME.findall(row) if not name.startswith("src/")]
+
+
+def exists(name: str, root: pathlib.Path) -> bool:
+    folder, _, test = name.rpartition("/")
+    if folder == "fuzz":
+        return (root / "tests" / "fuzz" / f"{test}_fuzz.cc").exists()
+    if folder == "sim":
+        text = (root / "tests" / "sim" / "CMakeLists.txt").read_text(encoding="utf-8")
+        test = re.sub(r"^seed_\d+$", "seed_${seed}", test)
+        meta = test.removeprefix("without_")
+        return f"sim_test({test} " in text or f"sim_meta_test({meta} " in text
+    suite, _, case = test.partition(".")
+    definition = re.compile(rf"TEST(_F|_P)?\(\s*{suite},\s*{case}\s*\)")
+    files = (root / "tests" / folder).glob("*_test.cc")
+    return any(definition.search(file.read_text(encoding="utf-8")) for file in files)
+
+
+class Promises(unittest.TestCase):
+    def test_every_test_that_is_named_exists(self):
+        names = names_in((ROOT / "docs" / "promises.md").read_text(encoding="utf-8"))
+        self.assertGreater(len(names), 20)
+        for name in names:
+            self.assertTrue(exists(name, ROOT), name)
+
+    def test_one_that_does_not_exist_is_noticed(self):
+        for name in ("key/Frame.Sings", "sim/without_shoes", "fuzz/nothing", "no/Room.Test"):
+            self.assertEqual(names_in(f"| x | `{name}` |"), [name])
+            self.assertFalse(exists(name, ROOT), name)
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main())
