@@ -9,6 +9,15 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cd "$root"
 
+for argument; do
+  case $argument in
+    -h | --help)
+      sed -n '4,/^set /{/^set /d; s/^# \{0,1\}//; p}' test.sh
+      exit 0
+      ;;
+  esac
+done
+
 preset=dev
 if [ $# -gt 0 ] && [ "${1#-}" = "$1" ]; then
   preset=$1

@@ -171,7 +171,8 @@ class CacheFactory;
 class Cache {
  public:
   // `plane` and `clock` must outlive the cache; the plane's ranks must have been built with
-  // host_geometry(config) (cache/host_geometry.h). kInvalid as CacheConfig::validate.
+  // the slot geometry of `config`, as LocalCache does. kInvalid as CacheConfig::validate; kNoSpace
+  // if the index does not fit into memory.
   static Result<std::unique_ptr<Cache>> create(const CacheConfig& config, DataPlane& plane,
                                                const Clock& clock);
   ~Cache();
@@ -227,6 +228,9 @@ class Cache {
   TimePoint next_deadline() const;
   // No job is in flight or queued.
   bool idle() const;
+  // The same, but what has passed its deadline and has not let go yet (quarantine) does not count:
+  // it may never do so.
+  bool settled() const;
 
   // Reasons for what was not served or not stored, for a living or recently ended request (its
   // latest life); nullptr if not known. Valid until the next call.

@@ -36,6 +36,14 @@ std::string lower_case(std::string_view text) {
   return result;
 }
 
+std::string upper_case(std::string_view text) {
+  std::string result(text);
+  for (char& letter : result) {
+    if (letter >= 'a' && letter <= 'z') letter = static_cast<char>(letter - 'a' + 'A');
+  }
+  return result;
+}
+
 template <typename T>
 const T& get(const std::optional<OptionValue>& value) {
   TIERCEL_ASSERT(value.has_value(), "the option has a value");
@@ -122,8 +130,16 @@ OptionValues OptionTable::defaults() const {
   return values;
 }
 
+std::string_view OptionTable::example_for(std::string_view name) const {
+  std::vector<std::string_view> names;
+  for (const Option& option : options_) names.push_back(option.name);
+  const std::string_view nearest = nearest_name(name, names);
+  return nearest.empty() && !names.empty() ? names.front() : nearest;
+}
+
 Status OptionTable::set(OptionValues& values, std::string_view name, std::string_view text,
                         OptionSource source, std::string_view where) const {
+  const std::string place = where.empty() ? "" : std::string(where) + ": ";
   std::string canonical(name);
   std::replace(canonical.begin(), canonical.end(), '-', '_');
   const Option* const option = find(canonical);
@@ -137,12 +153,11 @@ Status OptionTable::set(OptionValues& values, std::string_view name, std::string
     const std::string_view nearest = nearest_name(canonical, names);
     return Error(
         Code::kInvalid,
-        std::string(where) + ": unknown option " + quoted_text(canonical) + "; " +
+        place + "unknown option " + quoted_text(canonical) + "; " +
             (nearest.empty() ? "known: " + list : "did you mean " + quoted_text(nearest) + "?"));
   }
   Result<OptionValue> value = parse_option_value(*option, text);
-  if (!value)
-    return Error(value.error().code(), std::string(where) + ": " + value.error().message());
+  if (!value) return Error(value.error().code(), place + value.error().message());
   OptionValues::Entry& entry = values.entries_[option->name];
   if (entry.value && entry.source > source) return {};
   entry.value = *std::move(value);
@@ -151,7 +166,8 @@ Status OptionTable::set(OptionValues& values, std::string_view name, std::string
 }
 
 Status OptionTable::read_environment(OptionValues& values, const char* const* environment,
-                                     std::string_view prefix) const {
+                                     std::string_view prefix,
+                                     std::span<const std::string> others) const {
   TIERCEL_ASSERT(!prefix.empty(), "without a prefix, every variable would be an option");
   if (environment == nullptr) return {};
   OptionValues read = values;
@@ -163,12 +179,16 @@ Status OptionTable::read_environment(OptionValues& values, const char* const* en
     if (full_name.size() < prefix.size()) continue;
     const std::string_view name = full_name.substr(prefix.size());
     const std::string where = escaped_text(full_name);
+    const std::string option = lower_case(name);
     if (has_lower_case(name)) {
       return Error(Code::kInvalid, where + ": unknown option; names of environment variables are " +
-                                       "upper-case, such as " + std::string(prefix) + "HOST_BYTES");
+                                       "upper-case, such as " + std::string(prefix) +
+                                       upper_case(example_for(option)));
     }
-    TIERCEL_TRY(set(read, lower_case(name), variable.substr(equals + 1), OptionSource::kEnvironment,
-                    where));
+    // A name of the table wins: both may have it.
+    const bool is_of_others = std::find(others.begin(), others.end(), option) != others.end();
+    if (is_of_others && find(option) == nullptr) continue;
+    TIERCEL_TRY(set(read, option, variable.substr(equals + 1), OptionSource::kEnvironment, where));
   }
   values = std::move(read);
   return {};

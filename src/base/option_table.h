@@ -14,6 +14,7 @@
 #include <initializer_list>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -33,8 +34,8 @@ enum class OptionType : uint8_t {
   kReal,      // finite
   kBytes,     // 4096, 64KiB, 8GiB, 1.5GB; unit letters as B KB MB GB TB KiB MiB GiB TiB
   kDuration,  // 50ms, 1.5s, 200us, 2min, 1h; 0 needs no unit
-  kString,
-  kChoice,  // one of `choices`
+  kString,    // not empty
+  kChoice,    // one of `choices`
 };
 
 using OptionValue = std::variant<bool, int64_t, double, std::string, Duration>;
@@ -97,7 +98,7 @@ class OptionTable {
 
   // Sets one option from text, unless a higher source has set it: then the text is only checked.
   // `where` names the place for messages, such as "--host-bytes", "TIERCEL_HOST_BYTES" or
-  // "tiercel.toml:3". Accepts `-` for `_` in names.
+  // "tiercel.toml:3"; empty: nothing is named. Accepts `-` for `_` in names.
   Status set(OptionValues& values, std::string_view name, std::string_view text,
              OptionSource source, std::string_view where) const;
 
@@ -108,14 +109,18 @@ class OptionTable {
   Status read_toml(OptionValues& values, std::string_view text, const std::string& name) const;
 
   // Reads `prefix` + upper-case name, such as TIERCEL_HOST_BYTES, from the given environment
-  // (nullptr-terminated NAME=value strings, as environ). Unknown names with the prefix are refused.
+  // (nullptr-terminated NAME=value strings, as environ). Unknown names with the prefix are refused,
+  // but for those of `others` (snake_case), which somebody else reads.
   Status read_environment(OptionValues& values, const char* const* environment,
-                          std::string_view prefix) const;
+                          std::string_view prefix, std::span<const std::string> others = {}) const;
 
   // "1 to 65536", "4KiB to 1TiB", "lru, s3fifo"
   static std::string allowed_text(const Option& option);
 
  private:
+  // The name that `name` may have meant, else just one of the table; empty for an empty table.
+  std::string_view example_for(std::string_view name) const;
+
   std::vector<Option> options_;
 };
 

@@ -28,7 +28,13 @@ struct Setting {
 size_t line_of(const toml::node& node) { return node.source().begin.line; }
 
 std::string place(const std::string& file, size_t line) {
-  return file + ":" + std::to_string(line);
+  return escaped_path(file) + ":" + std::to_string(line);
+}
+
+std::string real_text(double number) {
+  std::array<char, 32> text{};
+  const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), number);
+  return std::string(text.data(), end);
 }
 
 const char* type_name(const toml::node& node) {
@@ -37,17 +43,17 @@ const char* type_name(const toml::node& node) {
       return "a table";
     case toml::node_type::array:
       return "an array";
-    case toml::node_type::string:
-      return "text";
-    case toml::node_type::integer:
-      return "a whole number";
-    case toml::node_type::floating_point:
-      return "a number";
-    case toml::node_type::boolean:
-      return "true or false";
     default:
       return "a date or time";
   }
+}
+
+// The value as it stands there, as far as that is short.
+std::string description(const toml::node& node) {
+  if (const auto* flag = node.as_boolean()) return flag->get() ? "true" : "false";
+  if (const auto* number = node.as_integer()) return std::to_string(number->get());
+  if (const auto* number = node.as_floating_point()) return real_text(number->get());
+  return type_name(node);
 }
 
 // The value as the text that the other sources would give; nothing if its type does not fit the
@@ -63,9 +69,7 @@ std::optional<std::string> value_text(const toml::node& node, OptionType type) {
     return std::to_string(number->get());
   }
   if (const auto* number = node.as_floating_point(); number && type == OptionType::kReal) {
-    std::array<char, 32> text{};
-    const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), number->get());
-    return std::string(text.data(), end);
+    return real_text(number->get());
   }
   return std::nullopt;
 }
@@ -122,7 +126,7 @@ Status OptionTable::read_toml(OptionValues& values, std::string_view text,
     const auto value = option == nullptr ? "" : value_text(*setting.node, option->type);
     if (!value) {
       return Error(Code::kInvalid,
-                   where + ": " + canonical + " is " + type_name(*setting.node) +
+                   where + ": " + canonical + " is " + description(*setting.node) +
                        "; allowed: " + allowed_text(*option) +
                        (option->type == OptionType::kString || option->type == OptionType::kChoice
                             ? ", in quotation marks"
@@ -138,25 +142,25 @@ Status OptionTable::read_file(OptionValues& values, const std::string& path) con
   std::error_code error;
   const std::filesystem::file_status status = std::filesystem::status(path, error);
   if (status.type() == std::filesystem::file_type::not_found) {
-    return Error(Code::kNotFound, "configuration file " + quoted_text(path) + " does not exist");
+    return Error(Code::kNotFound, "configuration file " + quoted_path(path) + " does not exist");
   }
   if (status.type() == std::filesystem::file_type::directory) {
-    return Error(Code::kInvalid, "configuration file " + quoted_text(path) +
+    return Error(Code::kInvalid, "configuration file " + quoted_path(path) +
                                      " is a directory; allowed: a TOML file");
   }
   std::ifstream file(path, std::ios::binary);
   if (!file) {
     return Error(Code::kInvalid,
-                 "configuration file " + quoted_text(path) + " cannot be opened; check its rights");
+                 "configuration file " + quoted_path(path) + " cannot be opened; check its rights");
   }
   std::string text(kFileBytesMax + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (file.bad()) {
-    return Error(Code::kInvalid, "configuration file " + quoted_text(path) + " cannot be read");
+    return Error(Code::kInvalid, "configuration file " + quoted_path(path) + " cannot be read");
   }
   text.resize(static_cast<size_t>(file.gcount()));
   if (text.size() > kFileBytesMax) {
-    return Error(Code::kInvalid, "configuration file " + quoted_text(path) +
+    return Error(Code::kInvalid, "configuration file " + quoted_path(path) +
                                      " is too large; allowed: at most " +
                                      format_bytes(kFileBytesMax));
   }

@@ -78,7 +78,7 @@ std::string bound_text(OptionType type, double bound) {
 std::string allowed_without_range(const Option& option) {
   switch (option.type) {
     case OptionType::kBool:
-      return "true, false";
+      return "true, false (also on, off, yes, no, 1, 0)";
     case OptionType::kInteger:
       return "a whole number";
     case OptionType::kReal:
@@ -88,7 +88,7 @@ std::string allowed_without_range(const Option& option) {
     case OptionType::kDuration:
       return "a duration such as 50ms";
     case OptionType::kString:
-      return "any text";
+      return "text that is not empty";
     case OptionType::kChoice: {
       std::string text;
       for (const std::string& choice : option.choices) {
@@ -159,6 +159,9 @@ Result<OptionValue> parse_option_value(const Option& option, std::string_view te
       return OptionValue(*value);
     }
     case OptionType::kString:
+      // Where a name is optional, nothing at all says so; an empty one is a variable of a script
+      // that was not set.
+      if (text.empty()) break;
       return OptionValue(std::string(text));
     case OptionType::kChoice:
       if (std::find(option.choices.begin(), option.choices.end(), text) != option.choices.end()) {

@@ -155,9 +155,10 @@ std::string format_rounded(uint64_t number, std::span<const Unit> units) {
 }
 
 std::string format_exact(uint64_t number, std::span<const Unit> units) {
-  size_t chosen = units.size() - 1;
-  while (number % units[chosen].scale != 0) --chosen;
-  if (number == 0) chosen = 0;
+  size_t chosen = 0;
+  for (size_t i = 1; i < units.size() && number != 0; ++i) {
+    if (number % units[i].scale == 0 && units[i].scale > units[chosen].scale) chosen = i;
+  }
   return std::to_string(number / units[chosen].scale).append(units[chosen].name);
 }
 
@@ -166,6 +167,27 @@ uint64_t magnitude(Duration duration) {
   const auto bits = static_cast<uint64_t>(duration.count());
   return duration.count() < 0 ? 0 - bits : bits;
 }
+
+std::string escaped(std::string_view text, size_t bytes_max) {
+  std::string result;
+  for (char letter : text.substr(0, bytes_max)) {
+    if (letter == '"' || letter == '\\') {
+      result.push_back('\\');
+      result.push_back(letter);
+    } else if (letter >= 0x20 && letter < 0x7f) {
+      result.push_back(letter);
+    } else {
+      std::array<char, 5> escaped{};
+      std::snprintf(escaped.data(), escaped.size(), "\\x%02x",
+                    static_cast<unsigned>(static_cast<unsigned char>(letter)));
+      result.append(escaped.data());
+    }
+  }
+  return text.size() > bytes_max ? result + "..." : result;
+}
+
+constexpr size_t kTextBytesMax = 64;
+constexpr size_t kPathBytesMax = 4096;
 
 }  // namespace
 
@@ -185,32 +207,17 @@ std::string format_duration(Duration duration) {
   return (duration.count() < 0 ? "-" : "") + format_rounded(magnitude(duration), kDurations);
 }
 
-std::string exact_bytes(uint64_t bytes) { return format_exact(bytes, kBinaryBytes); }
+std::string exact_bytes(uint64_t bytes) { return format_exact(bytes, kAllBytes); }
 
 std::string exact_duration(Duration duration) {
   if (duration.count() == 0) return "0s";
   return (duration.count() < 0 ? "-" : "") + format_exact(magnitude(duration), kDurations);
 }
 
-std::string escaped_text(std::string_view text) {
-  constexpr size_t kBytesMax = 64;
-  std::string result;
-  for (char letter : text.substr(0, kBytesMax)) {
-    if (letter == '"' || letter == '\\') {
-      result.push_back('\\');
-      result.push_back(letter);
-    } else if (letter >= 0x20 && letter < 0x7f) {
-      result.push_back(letter);
-    } else {
-      std::array<char, 5> escaped{};
-      std::snprintf(escaped.data(), escaped.size(), "\\x%02x",
-                    static_cast<unsigned>(static_cast<unsigned char>(letter)));
-      result.append(escaped.data());
-    }
-  }
-  return text.size() > kBytesMax ? result + "..." : result;
-}
+std::string escaped_text(std::string_view text) { return escaped(text, kTextBytesMax); }
+std::string escaped_path(std::string_view path) { return escaped(path, kPathBytesMax); }
 
 std::string quoted_text(std::string_view text) { return '"' + escaped_text(text) + '"'; }
+std::string quoted_path(std::string_view path) { return '"' + escaped_path(path) + '"'; }
 
 }  // namespace tiercel

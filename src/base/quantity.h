@@ -25,13 +25,17 @@ Result<Duration> parse_duration(std::string_view text);
 std::string format_bytes(uint64_t bytes);
 std::string format_duration(Duration duration);
 
-// Exact, in the largest unit that divides, as the parsers read it back: "64KiB", "4097B"; "50ms".
+// Exact, in the largest unit that divides, as the parsers read it back: "64KiB", "1TB", "4097B";
+// "50ms".
 std::string exact_bytes(uint64_t bytes);
 std::string exact_duration(Duration duration);
 
 // `text` from outside for a message: cut to 64 bytes, and all but printable ASCII escaped, so that
-// it cannot forge lines or break an encoding. quoted_text puts it in quotation marks.
+// it cannot forge lines or break an encoding. quoted_text puts it in quotation marks. The same for
+// a path or URL, whose end tells the most: cut to 4096.
 std::string escaped_text(std::string_view text);
 std::string quoted_text(std::string_view text);
+std::string escaped_path(std::string_view path);
+std::string quoted_path(std::string_view path);
 
 }  // namespace tiercel

@@ -2,6 +2,7 @@
 #include "tiercel/cache.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/core.h>
 
@@ -62,7 +63,7 @@ StoreHealth worst_store_health(const DataPlane& plane) {
 }  // namespace
 
 Cache::Impl::Impl(const Protections& protections, const CacheConfig& config,
-                  const SlotGeometry& geometry, const BlockIndexOptions& options, DataPlane& plane,
+                  const SlotGeometry& geometry, std::unique_ptr<BlockIndex> index, DataPlane& plane,
                   const Clock& clock)
     : protections_(protections),
       config_(config),
@@ -75,9 +76,10 @@ Cache::Impl::Impl(const Protections& protections, const CacheConfig& config,
       put_queue_max_(protections.put_bound
                          ? std::min(config.put_queue_max, std::max(1u, config.host_blocks / 4))
                          : UINT32_MAX),
-      index_(options),
+      index_owner_(std::move(index)),
+      index_(*index_owner_),
       host_(geometry, index_, make_policy(config, index_, geometry), protections),
-      fills_(options.node_count_max),
+      fills_(index_.node_count_max()),
       existence_(config.existence_entries),
       sightings_(config.existence_entries),
       jobs_(config.jobs_in_flight_max, plane.rank_count()),
@@ -297,9 +299,15 @@ Result<Farewell> Cache::Impl::end(RequestId id, bool aborted) {
   return farewell;
 }
 
-bool Cache::Impl::idle() const {
-  return jobs_.in_flight() == 0 && save_queue_.empty() && put_queue_.empty() &&
-         prefetch_queue_.empty() && index_.sweep_done();
+bool Cache::Impl::idle() const { return jobs_.in_flight() == 0 && settled(); }
+
+bool Cache::Impl::settled() const {
+  bool jobs_settled = true;
+  if (jobs_.in_flight() > 0) {
+    jobs_.for_each([&](const Job& job) { jobs_settled &= job.items_unsettled == 0; });
+  }
+  return jobs_settled && save_queue_.empty() && put_queue_.empty() && prefetch_queue_.empty() &&
+         index_.sweep_done();
 }
 
 void Cache::Impl::clear() {
@@ -422,8 +430,10 @@ Result<std::unique_ptr<Cache>> CacheFactory::create(const Protections& protectio
                              config.payload_bytes.front().size(), plane.rank_count()));
   }
   TIERCEL_TRY_ASSIGN(const SlotGeometry geometry, host_geometry(config));
+  TIERCEL_TRY_ASSIGN(std::unique_ptr<BlockIndex> index,
+                     BlockIndex::create(index_options(config, geometry)));
   return std::unique_ptr<Cache>(new Cache(std::make_unique<Cache::Impl>(
-      protections, config, geometry, index_options(config, geometry), plane, clock)));
+      protections, config, geometry, std::move(index), plane, clock)));
 }
 
 Match Cache::match(std::span<const BlockKey> keys, uint32_t computed_blocks,
@@ -451,6 +461,7 @@ Result<Farewell> Cache::abort(RequestId request) { return impl_->end(request, tr
 size_t Cache::poll(std::span<CacheEvent> events) { return impl_->poll(events); }
 TimePoint Cache::next_deadline() const { return impl_->next_deadline(); }
 bool Cache::idle() const { return impl_->idle(); }
+bool Cache::settled() const { return impl_->settled(); }
 const WhyRecord* Cache::why(RequestId request) const { return impl_->why(request); }
 CacheStats Cache::stats() const { return impl_->stats(); }
 void Cache::clear() { impl_->clear(); }

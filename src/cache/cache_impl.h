@@ -37,7 +37,7 @@ namespace tiercel {
 class Cache::Impl {
  public:
   Impl(const Protections& protections, const CacheConfig& config, const SlotGeometry& geometry,
-       const BlockIndexOptions& index_options, DataPlane& plane, const Clock& clock);
+       std::unique_ptr<BlockIndex> index, DataPlane& plane, const Clock& clock);
 
   // The public verbs; see tiercel/cache.h.
   Match match(std::span<const BlockKey> keys, uint32_t computed_blocks,
@@ -53,6 +53,7 @@ class Cache::Impl {
   size_t poll(std::span<CacheEvent> events);
   TimePoint next_deadline() const { return timers_.next(); }
   bool idle() const;
+  bool settled() const;
   const WhyRecord* why(RequestId id) const { return requests_.why(id); }
   CacheStats stats() const;
   void clear();
@@ -160,7 +161,8 @@ class Cache::Impl {
   const uint64_t quarantine_slots_max_;
   const uint32_t put_queue_max_;
 
-  BlockIndex index_;
+  const std::unique_ptr<BlockIndex> index_owner_;
+  BlockIndex& index_;
   HostTier host_;
   FillTable fills_;
   ExistenceTable existence_;

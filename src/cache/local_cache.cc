@@ -242,7 +242,7 @@ class Opener {
   // Null if there is none.
   Result<std::unique_ptr<Store>> open_store() {
     if (config_.store_url.empty()) return std::unique_ptr<Store>();
-    return registry_.open(guarded_url(config_.store_url), StoreContext{data_clock_});
+    return registry_.open(config_.store_url, StoreContext{data_clock_}, "guard");
   }
 
   const LocalCacheConfig& config_;

@@ -27,11 +27,12 @@
 
 namespace tiercel {
 
-// One measured quantity. The same fields stand in the JSON.
+// One measured quantity. The same fields stand in the JSON, but for value_count.
 struct BenchFigure {
   std::string name;  // subject, then what is measured: "index.find_all.1000000"
   double value = 0;  // median over the runs
   std::string unit;
+  uint64_t value_count = 0;     // measured values, of which it is made
   std::optional<double> limit;  // median of the plain limit, in the same unit
   std::optional<double> ratio;  // median of value / limit over the pairs of runs
   std::vector<std::pair<std::string, std::string>> conditions;  // spread, sizes, what to reach
@@ -47,13 +48,23 @@ struct BenchContext {
 
   // kNoSpace if an index or tier of that many blocks, as the option says, takes more than there is.
   Status check_blocks_fit(std::string_view option, uint64_t blocks, uint64_t bytes_per_block) const;
+  // The same for a size, with all that comes with it.
+  Status check_bytes_fit(std::string_view option, uint64_t bytes, uint64_t needed) const;
 };
 
 using BenchFigures = std::vector<BenchFigure>;
 using BenchFunction = Result<BenchFigures> (*)(const BenchOptions& options,
                                                const BenchContext& context);
 
-// kNoSpace if the sizes do not fit into memory. Figures that a stop cut short are left out.
+// What can be refused before anything runs: kNoSpace if the sizes do not fit into memory, kInvalid.
+using BenchCheck = Status (*)(const BenchOptions& options, const BenchContext& context);
+Status check_bench_checksum(const BenchOptions& options, const BenchContext& context);
+Status check_bench_index(const BenchOptions& options, const BenchContext& context);
+Status check_bench_host(const BenchOptions& options, const BenchContext& context);
+Status check_bench_copy(const BenchOptions& options, const BenchContext& context);
+Status check_bench_cache(const BenchOptions& options, const BenchContext& context);
+
+// After its check. A stop ends it early.
 Result<BenchFigures> bench_key(const BenchOptions& options, const BenchContext& context);
 Result<BenchFigures> bench_checksum(const BenchOptions& options, const BenchContext& context);
 Result<BenchFigures> bench_index(const BenchOptions& options, const BenchContext& context);
@@ -64,9 +75,14 @@ Result<BenchFigures> bench_cache(const BenchOptions& options, const BenchContext
 
 struct BenchSubject {
   std::string_view name;
+  BenchCheck check;
   BenchFunction run;
 };
 std::span<const BenchSubject> bench_subjects();
+
+// What `subject` measures; figures that a stop has cut short are left out.
+Result<BenchFigures> run_bench_subject(const BenchSubject& subject, const BenchOptions& options,
+                                       const BenchContext& context);
 
 // For people, one line a figure, and its conditions below it.
 std::string bench_text(const BenchFigures& figures);

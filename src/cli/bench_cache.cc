@@ -195,6 +195,7 @@ class CacheBench {
       figure.name = fmt::format("cache.step_max.{}", kVerbNames[verb]);
       figure.value = spread_of(calls).high;
       figure.unit = "us";
+      figure.value_count = calls.size();
       figure.conditions = {{"calls", std::to_string(calls.size())},
                            {"p50", fmt::format("{:.1f}", quantile(calls, 0.5))},
                            {"p99", fmt::format("{:.1f}", quantile(calls, 0.99))},
@@ -230,8 +231,11 @@ class CacheBench {
 
 }  // namespace
 
+Status check_bench_cache(const BenchOptions& options, const BenchContext& context) {
+  return context.check_blocks_fit("cache_blocks", options.cache_blocks, kBytesPerBlock);
+}
+
 Result<BenchFigures> bench_cache(const BenchOptions& options, const BenchContext& context) {
-  TIERCEL_TRY(context.check_blocks_fit("cache_blocks", options.cache_blocks, kBytesPerBlock));
   return CacheBench(options, context).run();
 }
 

@@ -45,6 +45,11 @@ double speed_of(const Clock& clock, size_t piece_bytes, Work&& work) {
 
 }  // namespace
 
+Status check_bench_checksum(const BenchOptions& options, const BenchContext& context) {
+  return context.check_bytes_fit("checksum_bytes", options.checksum_bytes,
+                                 2 * options.checksum_bytes);
+}
+
 Result<BenchFigures> bench_checksum(const BenchOptions& options, const BenchContext& context) {
   std::vector<size_t> sizes;
   for (const size_t size : {size_t{4} << 10, size_t{64} << 10, size_t{1} << 20}) {

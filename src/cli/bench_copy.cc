@@ -23,6 +23,7 @@ namespace {
 
 constexpr double kGiB = 1024.0 * 1024 * 1024;
 constexpr size_t kBlocksPerCall = 16;
+constexpr uint64_t kLeastRunBytes = 256;
 constexpr uint64_t kReachedRunBytes = uint64_t{16} << 10;
 
 // Device memory, and as much for payloads.
@@ -30,11 +31,13 @@ struct Areas {
   std::unique_ptr<Arena> device, payload;
 };
 
-Result<Areas> make_areas(uint64_t bytes) {
+// Half made after a stop.
+Result<Areas> make_areas(uint64_t bytes, const BenchContext& context) {
   ArenaOptions options;
   options.prefault = true;
   Areas areas;
   TIERCEL_TRY_ASSIGN(areas.device, Arena::create(bytes, options));
+  if (context.stopped()) return areas;
   TIERCEL_TRY_ASSIGN(areas.payload, Arena::create(bytes, options));
   Random random(bytes);
   for (size_t at = 0; at + sizeof(uint64_t) <= bytes; at += 512) {
@@ -136,6 +139,7 @@ Status measure(const BenchOptions& options, const BenchContext& context, Areas& 
   TIERCEL_TRY_ASSIGN(CpuLayoutCopier copier, CpuLayoutCopier::create(layout));
   Lane lane(areas, std::move(copier));
   for (const bool gather : {true, false}) {
+    if (context.stopped()) return {};
     const Pairs pairs = in_turns(
         options.runs, context,
         [&] { return gather ? lane.gather(context.clock) : lane.scatter(context.clock); },
@@ -154,25 +158,25 @@ Status measure(const BenchOptions& options, const BenchContext& context, Areas& 
 
 }  // namespace
 
-Result<BenchFigures> bench_copy(const BenchOptions& options, const BenchContext& context) {
-  const uint64_t area_bytes = std::max(options.host_bytes, options.host_block_bytes);
-  if (2 * area_bytes > context.memory.bytes) {
-    return Error(Code::kNoSpace,
-                 fmt::format("host_bytes is {}, which takes {} with the device's part; allowed: up "
-                             "to {} of memory ({})",
-                             format_bytes(options.host_bytes), format_bytes(2 * area_bytes),
-                             format_bytes(context.memory.bytes), context.memory.source));
+Status check_bench_copy(const BenchOptions& options, const BenchContext& context) {
+  if (options.host_block_bytes < 2 * kLeastRunBytes) {
+    return Error(Code::kInvalid,
+                 fmt::format("host_block_bytes is {}; allowed here: at least {}, "
+                             "two runs of {} bytes",
+                             options.host_block_bytes, 2 * kLeastRunBytes, kLeastRunBytes));
   }
-  TIERCEL_TRY_ASSIGN(Areas areas, make_areas(area_bytes));
+  TIERCEL_TRY(context.check_bytes_fit("host_bytes", options.host_bytes, 2 * options.host_bytes));
+  return context.check_bytes_fit("host_block_bytes", options.host_block_bytes,
+                                 2 * options.host_block_bytes);
+}
+
+Result<BenchFigures> bench_copy(const BenchOptions& options, const BenchContext& context) {
+  TIERCEL_TRY_ASSIGN(Areas areas,
+                     make_areas(std::max(options.host_bytes, options.host_block_bytes), context));
   BenchFigures figures;
-  for (uint64_t run_bytes = 256; run_bytes <= uint64_t{256} << 10; run_bytes *= 4) {
+  for (uint64_t run_bytes = kLeastRunBytes; run_bytes <= uint64_t{256} << 10; run_bytes *= 4) {
     if (context.stopped() || 2 * run_bytes > options.host_block_bytes) break;
     TIERCEL_TRY(measure(options, context, areas, run_bytes, figures));
-  }
-  if (figures.empty() && !context.stopped()) {
-    return Error(Code::kInvalid, fmt::format("host_block_bytes is {}; allowed here: at least 512, "
-                                             "two runs of 256 bytes",
-                                             options.host_block_bytes));
   }
   return figures;
 }

@@ -24,6 +24,7 @@ namespace {
 
 constexpr double kGiB = 1024.0 * 1024 * 1024;
 constexpr uint32_t kLaneCount = 2;
+constexpr uint64_t kLargeBlockFactor = 4;
 constexpr uint32_t kOpsPerStep = 16;
 constexpr uint32_t kTokens = 16;
 
@@ -158,10 +159,12 @@ Status measure(const BenchOptions& options, const BenchContext& context, uint64_
       static_cast<uint32_t>(std::max<uint64_t>(1, options.host_bytes / kLaneCount / block_bytes));
   Lanes lanes;
   for (auto& lane : lanes) {
+    if (context.stopped()) return {};
     TIERCEL_TRY_ASSIGN(lane, Lane::create(block_bytes, block_count, context.clock));
   }
   for (const uint32_t threads : {1u, kLaneCount}) {
     for (const OpKind kind : {OpKind::kSave, OpKind::kLoad}) {
+      if (context.stopped()) return {};
       std::atomic<bool> all_ok{true};
       const Pairs pairs = in_turns(
           options.runs, context,
@@ -194,17 +197,19 @@ Status measure(const BenchOptions& options, const BenchContext& context, uint64_
 
 }  // namespace
 
+Status check_bench_host(const BenchOptions& options, const BenchContext& context) {
+  // Each lane has one block at least; the device's part comes on top, and frames.
+  const uint64_t least = kLaneCount * kLargeBlockFactor * options.host_block_bytes;
+  const auto needed = [](uint64_t bytes) { return 2 * bytes + bytes / 64; };
+  TIERCEL_TRY(
+      context.check_bytes_fit("host_bytes", options.host_bytes, needed(options.host_bytes)));
+  return context.check_bytes_fit("host_block_bytes", options.host_block_bytes, needed(least));
+}
+
 Result<BenchFigures> bench_host(const BenchOptions& options, const BenchContext& context) {
-  const uint64_t needed = 2 * options.host_bytes + options.host_bytes / 64;
-  if (needed > context.memory.bytes) {
-    return Error(Code::kNoSpace,
-                 fmt::format("host_bytes is {}, which takes {} with the device's part; allowed: up "
-                             "to {} of memory ({})",
-                             format_bytes(options.host_bytes), format_bytes(needed),
-                             format_bytes(context.memory.bytes), context.memory.source));
-  }
   BenchFigures figures;
-  for (const uint64_t block_bytes : {options.host_block_bytes, 4 * options.host_block_bytes}) {
+  for (const uint64_t block_bytes :
+       {options.host_block_bytes, kLargeBlockFactor * options.host_block_bytes}) {
     if (context.stopped()) break;
     TIERCEL_TRY(measure(options, context, block_bytes, figures));
   }

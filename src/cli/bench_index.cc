@@ -218,8 +218,11 @@ class IndexBench {
 
 }  // namespace
 
+Status check_bench_index(const BenchOptions& options, const BenchContext& context) {
+  return context.check_blocks_fit("index_blocks", options.index_blocks, kBytesPerBlock);
+}
+
 Result<BenchFigures> bench_index(const BenchOptions& options, const BenchContext& context) {
-  TIERCEL_TRY(context.check_blocks_fit("index_blocks", options.index_blocks, kBytesPerBlock));
   if (!make_bench_hash_map(1) && context.note) {
     context.note("index: built without libabsl-dev, so there is no hash map to compare with");
   }

@@ -41,6 +41,7 @@ BenchFigure plain_figure(std::string name, std::string unit, const std::vector<d
   figure.name = std::move(name);
   figure.unit = std::move(unit);
   figure.value = spread_of(values).median;
+  figure.value_count = values.size();
   figure.conditions.emplace_back("runs", std::to_string(values.size()));
   figure.conditions.emplace_back("spread", spread_text(values));
   if (!reach.empty()) figure.conditions.emplace_back("reach", reach);

@@ -44,7 +44,8 @@ double seconds_of(const Clock& clock, Work&& work) {
 }
 
 // Runs both `runs` times in turns after a first pair that does not count; every second pair starts
-// with the limit. `measured` and `limit` return their own figure. Ends early if asked to stop.
+// with the limit. `measured` and `limit` return their own figure. Ends early if asked to stop, also
+// in the middle of a pair, which then does not count.
 template <typename Measured, typename Limit>
 Pairs in_turns(uint32_t runs, const BenchContext& context, Measured&& measured, Limit&& limit) {
   Pairs pairs;
@@ -53,9 +54,11 @@ Pairs in_turns(uint32_t runs, const BenchContext& context, Measured&& measured, 
     double second = 0;
     if (run % 2 == 0) {
       first = measured();
+      if (context.stopped()) break;
       second = limit();
     } else {
       second = limit();
+      if (context.stopped()) break;
       first = measured();
     }
     if (run == 0) continue;

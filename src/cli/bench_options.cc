@@ -41,6 +41,10 @@ Result<std::vector<std::string>> read_subjects(const std::string& text) {
           "subjects has " + quoted_text(name) + "; allowed: " + known_subjects() +
               (nearest.empty() ? std::string() : "; did you mean '" + std::string(nearest) + "'?"));
     }
+    if (std::find(subjects.begin(), subjects.end(), name) != subjects.end()) {
+      return Error(Code::kInvalid,
+                   "subjects has " + quoted_text(name) + " twice; allowed: each of them once");
+    }
     subjects.push_back(std::move(name));
   }
   return subjects;

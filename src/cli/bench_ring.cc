@@ -214,6 +214,7 @@ Status measure_sleeping(const BenchOptions& options, const BenchContext& context
   stopped.name = "ring.submit.rank_stopped";
   stopped.value = quantile(submissions, 0.99);
   stopped.unit = "us";
+  stopped.value_count = submissions.size();
   stopped.conditions = {{"calls", std::to_string(submissions.size())},
                         {"p50", fmt::format("{:.4g}", quantile(submissions, 0.5))},
                         {"max", fmt::format("{:.4g}", spread_of(submissions).high)},

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <optional>
 
 #include "cli/commands.h"
 #include "cli/progress_bar.h"
 #include "cli/replay.h"
 #include "cli/replay_options.h"
+#include "cli/result_file.h"
 #include "cli/trace_reader.h"
 
 namespace tiercel {
@@ -25,15 +23,6 @@ Result<Trace> read_trace_of(const ReplayOptions& options) {
   reader.skip_bad_lines = options.skip_bad_lines;
   reader.request_count_max = options.limit;
   return read_trace(options.trace, reader);
-}
-
-// Opened before the replay, so that a wrong path does not cost the run.
-Status open_json(const std::string& path, std::ofstream& file) {
-  if (path.empty() || path == kStandardOutput) return {};
-  file.open(path, std::ios::out | std::ios::trunc);
-  if (file) return {};
-  return Error(Code::kInvalid,
-               "json is '" + path + "', which cannot be written: " + std::strerror(errno));
 }
 
 Result<ReplayReport> run(const Trace& trace, const ReplayOptions& options,
@@ -61,9 +50,15 @@ int run_replay_command(const CommandLineOptions& command_line, const CommandCont
   if (!options) return refuse(context, options.error());
   const auto trace = read_trace_of(*options);
   if (!trace) return refuse(context, trace.error());
-  std::ofstream json_file;
-  const Status opened = open_json(options->json, json_file);
-  if (!opened) return refuse(context, opened.error());
+  if (context.started != nullptr) context.started->store(true);
+  // Before the replay, so that a wrong path does not cost the run.
+  std::optional<ResultFile> json_file;
+  if (!options->json.empty() && options->json != kStandardOutput) {
+    const std::string config = values->is_set("config") ? values->get_string("config") : "";
+    auto opened = ResultFile::open(options->json, {{"trace", options->trace}, {"config", config}});
+    if (!opened) return refuse(context, opened.error());
+    json_file.emplace(*std::move(opened));
+  }
 
   const auto report = run(*trace, *options, context);
   if (!report) return refuse(context, report.error());
@@ -73,11 +68,10 @@ int run_replay_command(const CommandLineOptions& command_line, const CommandCont
     context.out << to_text(*report);
   }
   int status = exit_status(*report);
-  if (json_file.is_open()) {
-    json_file << to_json(*report);
-    json_file.close();
-    if (!json_file) {
-      context.error << "tiercel replay: json: '" << options->json << "' could not be written\n";
+  if (json_file) {
+    const Status written = json_file->write(to_json(*report));
+    if (!written) {
+      context.error << "tiercel replay: " << written.error().message() << "\n";
       status = kExitFailed;
     }
   }

@@ -29,6 +29,9 @@ struct CommandContext {
   const char* const* environment = nullptr;
   MemoryLimit memory = available_memory();
   const std::atomic<bool>* stop = nullptr;
+  // The command sets it once there will be figures to print. Until then it does not look at `stop`,
+  // and may be waiting for its input: who stops it may end the process.
+  std::atomic<bool>* started = nullptr;
 };
 
 // docs/replay.md

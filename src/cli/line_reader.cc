@@ -8,6 +8,8 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include "base/quantity.h"
+
 namespace tiercel {
 namespace {
 
@@ -27,14 +29,15 @@ LineReader::LineReader(FileDescriptor file, std::string path, const Limits& limi
       buffer_(std::min(kFirstBufferBytes, limits.line_bytes_max + 2)) {}
 
 Result<LineReader> LineReader::open(const std::string& path, const Limits& limits) {
+  const std::string shown = escaped_path(path);
   FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file) return system_error(path, "cannot be opened", errno);
+  if (!file) return system_error(shown, "cannot be opened", errno);
   struct stat status {};
-  if (::fstat(file.get(), &status) != 0) return system_error(path, "cannot be read", errno);
+  if (::fstat(file.get(), &status) != 0) return system_error(shown, "cannot be read", errno);
   if (S_ISDIR(status.st_mode)) {
-    return Error(Code::kInvalid, path + " is a folder; name a file in it");
+    return Error(Code::kInvalid, shown + " is a folder; name a file in it");
   }
-  return LineReader(std::move(file), path, limits);
+  return LineReader(std::move(file), shown, limits);
 }
 
 Result<bool> LineReader::fill() {

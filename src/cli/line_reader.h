@@ -48,7 +48,7 @@ class LineReader {
   Result<Outcome> skip_line();
 
   FileDescriptor file_;
-  std::string path_;
+  std::string path_;  // as messages show it
   Limits limits_;
   std::vector<char> buffer_;
   size_t begin_ = 0;  // of what has not been returned

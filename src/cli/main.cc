@@ -5,12 +5,16 @@
 
 #include <atomic>
 #include <csignal>
+#include <cstdio>
+#include <exception>
 #include <iostream>
 #include <memory>
+#include <new>
 #include <string>
 #include <vector>
 
 #include <CLI/CLI.hpp>
+#include <fcntl.h>
 #include <unistd.h>
 
 #include "cli/bench_options.h"
@@ -21,11 +25,16 @@ namespace tiercel {
 namespace {
 
 std::atomic<bool> g_stop{false};
-static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler sets it");
+std::atomic<bool> g_started{false};
+static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler uses them");
 
-void stop(int) { g_stop.store(true); }
+void stop(int) {
+  if (!g_started.load()) ::_exit(kExitInterrupted);
+  g_stop.store(true);
+}
 
-// The first Ctrl-C asks to stop, a second one ends the program at once.
+// The first Ctrl-C asks to stop, a second one ends the program at once; and so does the first while
+// nothing has been started that could be printed.
 void install_stop_handler() {
   struct sigaction action {};
   action.sa_handler = stop;
@@ -84,11 +93,29 @@ int refuse_unknown(const std::string& word, const CLI::App& command,
   const std::string head = word.substr(0, word.find('='));
   const std::vector<std::string_view> names(known.begin(), known.end());
   const std::string_view nearest = nearest_name(head, names);
-  std::cerr << "tiercel: unknown argument '" << head << "'";
+  std::cerr << "tiercel: unknown argument '" << escaped_text(head) << "'";
   if (!nearest.empty()) std::cerr << "; did you mean '" << nearest << "'?";
   std::cerr << " (see tiercel " << (command.get_parent() ? command.get_name() + " " : "")
             << "--help)\n";
   return kExitRefused;
+}
+
+// What is opened later must not get the number of a standard stream that is closed, and with it
+// that stream's output. Reading only, so that writing to it still fails.
+void fill_standard_descriptors() {
+  int fd = 0;
+  do {
+    fd = ::open("/dev/null", O_RDONLY);
+  } while (fd >= 0 && fd <= STDERR_FILENO);
+  if (fd >= 0) ::close(fd);
+}
+
+// Whoever reads the output must hear that it is not whole.
+int after_output(int status) {
+  std::cout.flush();
+  if (std::cout || status != kExitOk) return status;
+  std::cerr << "tiercel: standard output could not be written\n";
+  return kExitFailed;
 }
 
 int run(int argc, char** argv) {
@@ -127,7 +154,7 @@ int run(int argc, char** argv) {
   const SystemClock clock;
   const CommandContext context{std::cout, std::cerr, ::isatty(STDERR_FILENO) != 0,
                                clock,     environ,   available_memory(),
-                               &g_stop};
+                               &g_stop,   &g_started};
   const auto chosen = app.get_subcommands();
   if (chosen.empty()) {
     const auto extra = app.remaining();
@@ -164,5 +191,16 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace tiercel
 
-// NOLINTNEXTLINE(bugprone-exception-escape): what is left to be thrown ends the tool anyway
-int main(int argc, char** argv) { return tiercel::run(argc, argv); }
+// Errors are values; what is thrown here comes from the standard library.
+int main(int argc, char** argv) {
+  try {
+    tiercel::fill_standard_descriptors();
+    return tiercel::after_output(tiercel::run(argc, argv));
+  } catch (const std::bad_alloc&) {
+    std::fputs("tiercel: out of memory; give it more (ulimit -v, cgroup limit) or less to hold\n",
+               stderr);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "tiercel: %s\n", error.what());
+  }
+  return tiercel::kExitFailed;
+}

@@ -2,12 +2,27 @@
 #include "cli/option_sources.h"
 
 #include <algorithm>
+#include <array>
+
+#include "cli/bench_options.h"
+#include "cli/replay_options.h"
 
 namespace tiercel {
 namespace {
 
 constexpr std::string_view kPrefix = "TIERCEL_";
 constexpr std::string_view kConfig = "config";
+
+// What is no option of any command, but may be exported beside them (CONTRIBUTING.md).
+constexpr std::array kScriptVariables = {"fuzz_seconds"};
+
+std::vector<std::string> known_names() {
+  std::vector<std::string> names(kScriptVariables.begin(), kScriptVariables.end());
+  for (const OptionTable& table : {replay_option_table(), bench_option_table()}) {
+    for (const Option& option : table.options()) names.push_back(option.name);
+  }
+  return names;
+}
 
 Status read_command_line(const OptionTable& table, const CommandLineOptions& command_line,
                          OptionValues& values) {
@@ -28,16 +43,23 @@ std::string option_flag(std::string_view name) {
 Result<OptionValues> read_option_sources(const OptionTable& table,
                                          const CommandLineOptions& command_line,
                                          const char* const* environment) {
-  // A later source stays when an earlier one is read after it, so the file can come last: only then
-  // is it known which one.
+  // The last two say which file there is, so they are read first, and once more over the file.
   OptionValues values = table.defaults();
-  TIERCEL_TRY(table.read_environment(values, environment, kPrefix));
+  const std::vector<std::string> others = known_names();
+  TIERCEL_TRY(table.read_environment(values, environment, kPrefix, others));
   TIERCEL_TRY(read_command_line(table, command_line, values));
   if (table.find(kConfig) == nullptr || !values.is_set(kConfig)) return values;
   const std::string path = values.get_string(kConfig);
-  if (path.empty()) return values;
-  TIERCEL_TRY(table.read_file(values, path));
-  return values;
+  OptionValues of_file = table.defaults();
+  TIERCEL_TRY(table.read_file(of_file, path));
+  if (of_file.is_set(kConfig)) {
+    return Error(Code::kInvalid, "configuration file " + quoted_path(path) +
+                                     " sets config; allowed: only --config and TIERCEL_CONFIG "
+                                     "name a file");
+  }
+  TIERCEL_TRY(table.read_environment(of_file, environment, kPrefix, others));
+  TIERCEL_TRY(read_command_line(table, command_line, of_file));
+  return of_file;
 }
 
 }  // namespace tiercel

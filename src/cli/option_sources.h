@@ -17,7 +17,8 @@ namespace tiercel {
 // What stood on the command line: name as in the table (or with '-'), text, in order.
 using CommandLineOptions = std::vector<std::pair<std::string, std::string>>;
 
-// `environment` as environ; null: none. Variables are TIERCEL_ + upper-case name.
+// `environment` as environ; null: none. Variables are TIERCEL_ + upper-case name. Those of another
+// command or of the project's scripts are passed over, so that they can be exported for all.
 Result<OptionValues> read_option_sources(const OptionTable& table,
                                          const CommandLineOptions& command_line,
                                          const char* const* environment);

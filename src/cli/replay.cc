@@ -26,7 +26,7 @@ namespace {
 // Nothing in a replay reaches this, on whichever clock; far from the end of 64 bits of nanoseconds.
 constexpr Duration kNever = std::chrono::hours(24 * 365 * 100);
 // How long a request in progress may still take after the user has asked to stop.
-constexpr Duration kStopPatience = std::chrono::seconds(2);
+constexpr Duration kStopPatience = std::chrono::seconds(1);
 constexpr Duration kCloseTimeout = std::chrono::seconds(10);
 // Where ranks are killed on purpose, they come back soon and again and again.
 constexpr Duration kRestartBackoff = std::chrono::microseconds(100);
@@ -47,7 +47,7 @@ CacheConfig cache_config(const ReplayOptions& options, uint64_t longest_request_
       static_cast<uint32_t>(std::clamp<uint64_t>(longest_request_blocks, 1, 1u << 24));
   config.requests_max = 64;  // one lives at a time
   config.why_requests = 64;
-  if (options.deadline <= Duration(0)) config.save_deadline = kNever;
+  config.save_deadline = options.deadline > Duration(0) ? options.deadline : kNever;
   config.hold_limit = kNever;
   return config;
 }
@@ -92,9 +92,12 @@ class Replay {
     control_time_ += context_.clock.now() - start;
     return result;
   }
+  bool has_deadline() const { return options_.deadline > Duration(0); }
   TimePoint deadline() const {
-    return options_.deadline > Duration(0) ? cache_clock_.now() + options_.deadline : kNoDeadline;
+    return has_deadline() ? cache_clock_.now() + options_.deadline : kNoDeadline;
   }
+  Error out_of_patience(const char* what) const;
+  void close();
   bool stopped() const { return context_.stop != nullptr && context_.stop->load(); }
   ReplayReport finish_report();
   std::vector<TierReport> tier_reports() const;
@@ -121,6 +124,7 @@ class Replay {
   bool prefetch_done_ = false, load_done_ = false, device_released_ = false, device_busy_ = false;
   Duration control_time_{0};
 
+  std::vector<int64_t> last_killed_;  // [rank], its process
   ReplayReport report_;
   uint64_t device_hit_blocks_ = 0, host_hit_blocks_ = 0, store_hit_blocks_ = 0;
   std::vector<uint64_t> control_ns_, hash_ns_;
@@ -161,6 +165,7 @@ Status Replay::open() {
     commit_step_blocks_ =
         std::clamp<uint64_t>(options_.host_blocks / 4, 1, config.cache.put_queue_max);
   }
+  last_killed_.resize(options_.ranks);
   control_ns_.reserve(trace_.requests.size());
   hash_ns_.reserve(trace_.requests.size());
   report_.options = options_;
@@ -273,7 +278,10 @@ Status Replay::compute_and_save(std::span<const BlockKey> keys) {
     committed = committed + std::min(keys.size() - committed, commit_step_blocks_);
     TIERCEL_TRY(timed([&] { return side_->commit(request_, committed * options_.block_tokens); }));
     kill_rank_if_due(KillPoint::kWhileSaving);
-    TIERCEL_TRY(wait_until("save", [&] { return local_->cache().idle(); }));
+    // What has missed its deadline may stay in flight for ever.
+    TIERCEL_TRY(wait_until("save", [&] {
+      return has_deadline() ? local_->cache().settled() : local_->cache().idle();
+    }));
   } while (committed < keys.size());
   return {};
 }
@@ -293,8 +301,11 @@ void Replay::kill_rank_if_due(KillPoint point) {
   auto& plane = dynamic_cast<ProcessDataPlane&>(local_->data_plane());
   const auto rank = static_cast<uint32_t>(due % options_.ranks);
   const RankStatus status = plane.rank_status(rank);
-  if (status.state != RankState::kUp || status.pid <= 0) return;
-  if (::kill(static_cast<pid_t>(status.pid), SIGKILL) == 0) ++report_.killed_ranks;
+  // One that has been killed looks up until the plane has noticed.
+  if (status.state != RankState::kUp || status.pid == last_killed_[rank]) return;
+  if (::kill(static_cast<pid_t>(status.pid), SIGKILL) != 0) return;
+  last_killed_[rank] = status.pid;
+  ++report_.killed_ranks;
 }
 
 template <typename Done>
@@ -311,12 +322,24 @@ Status Replay::wait_until(const char* what, Done done) {
       return Error(Code::kCancelled, "stopped");
     }
     if (waited > options_.patience) {
-      return Error(Code::kTimeout, "request of line " + std::to_string(line_) + ": no end of " +
-                                       what + " within " + format_duration(options_.patience) +
-                                       "; a store that never answers needs a deadline");
+      return out_of_patience(what);
     }
     local_->wait(kWaitStep);
   }
+}
+
+Error Replay::out_of_patience(const char* what) const {
+  std::string message = "request of line " + std::to_string(line_) + ": no end of " + what +
+                        " within " + format_duration(options_.patience);
+  if (!has_deadline()) {
+    message += "; a store that never answers needs a deadline";
+  } else if (options_.deadline >= options_.patience) {
+    message += "; patience must be longer than the deadline, " + format_duration(options_.deadline);
+  } else {
+    message += ": it goes on behind its deadline, " + format_duration(options_.deadline) +
+               ", and holds device blocks";
+  }
+  return Error(Code::kTimeout, std::move(message));
 }
 
 void Replay::take(const CacheEvent& event) {
@@ -354,14 +377,17 @@ ReplayReport Replay::finish_report() {
   report_.index_bytes_per_block = static_cast<double>(report_.cache.index_bytes) /
                                   static_cast<double>(report_.cache.index_nodes_max);
   report_.tiers = tier_reports();
-  // What hangs already gets no second chance.
-  const bool hangs = !report_.failure.empty() || !report_.complete;
-  const Status closed =
-      local_->close(hangs ? std::min(options_.patience, kStopPatience) : kCloseTimeout);
-  if (!closed && report_.failure.empty()) {
-    report_.failure = "the data plane did not end: " + closed.error().message();
-  }
+  close();
   return std::move(report_);
+}
+
+void Replay::close() {
+  // What hangs already gets no second chance.
+  const bool hangs = !report_.failure.empty() || !report_.complete || !local_->cache().idle();
+  const Duration timeout = hangs ? std::min(options_.patience, kStopPatience) : kCloseTimeout;
+  // Nobody who has asked to stop, or who knows of a store that misses deadlines, is told so again.
+  if (local_->close(timeout) || stopped() || has_deadline() || !report_.failure.empty()) return;
+  report_.failure = "the rank workers did not end within " + format_duration(timeout);
 }
 
 std::vector<TierReport> Replay::tier_reports() const {

@@ -13,8 +13,8 @@ namespace tiercel {
 namespace {
 
 constexpr double kBlocksMax = 1u << 28;
-// Index node, table and lists of one block, rounded up.
-constexpr uint64_t kIndexBytesPerBlock = 128;
+// Of each block that a policy with ghosts remembers.
+constexpr uint64_t kGhostBytes = 12;
 
 Option number(std::string name, std::string help, std::string default_value, double minimum,
               double maximum, OptionType type = OptionType::kInteger) {
@@ -54,6 +54,35 @@ std::string get_text(const OptionValues& values, std::string_view name) {
 uint64_t saturating_product(uint64_t a, uint64_t b) {
   uint64_t product = 0;
   return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
+}
+
+// What makes `url` more than a set of keys that never forgets and never fails; empty if nothing
+// does. A guard does not: it only acts on failures.
+std::string_view part_that_needs_bytes(std::string_view url) {
+  const size_t colon = url.find(':');
+  const std::string_view head = url.substr(0, colon);
+  if (head != "memory" && head != "guard+memory") {
+    return url.substr(0, colon == std::string_view::npos ? colon : colon + 1);
+  }
+  size_t at = url.find('?');
+  while (at != std::string_view::npos) {
+    const size_t end = url.find('&', at + 1);
+    const std::string_view option =
+        url.substr(at + 1, end == std::string_view::npos ? end : end - at - 1);
+    if (!option.starts_with("guard_") && !option.starts_with("guard-")) return option;
+    at = end;
+  }
+  return {};
+}
+
+Status check_store_without_bytes(const std::string& url) {
+  const std::string_view part = part_that_needs_bytes(url);
+  if (url.empty() || part.empty()) return {};
+  return Error(Code::kInvalid,
+               "store is " + quoted_text(url) + ", but with metadata_only nothing is stored, and " +
+                   quoted_text(part) +
+                   " would have no effect; allowed: memory: and the options of guard+, or move "
+                   "bytes");
 }
 
 }  // namespace
@@ -121,6 +150,7 @@ Result<ReplayOptions> read_replay_options(const OptionValues& values) {
     return Error(Code::kInvalid,
                  "trace is not set; name a file, as in --trace data/conversation_trace.jsonl");
   }
+  if (options.metadata_only) TIERCEL_TRY(check_store_without_bytes(options.store));
   const bool has_processes = options.rank_host == RankHost::kProcess && !options.metadata_only;
   if (options.kill_rank_every > 0 && !has_processes) {
     return Error(Code::kInvalid, "kill_rank_every is " + std::to_string(options.kill_rank_every) +
@@ -142,34 +172,61 @@ uint64_t longest_request_blocks(const Trace& trace, const ReplayOptions& options
   return longest * options.blocks_per_id();
 }
 
+uint64_t index_bytes_per_block(const ReplayOptions& options) {
+  // Node, table, place and the fills' table, for each block and each 16th one to spare; then what
+  // stands beside each slot.
+  uint64_t bytes = (48 + 8 + 16 + 4) * 17 / 16 + 6;
+  if (options.device_blocks > 0) bytes += 17;            // the place in the other tier
+  if (options.policy == "s3fifo") bytes += kGhostBytes;  // what it remembers of departed blocks
+  return bytes;
+}
+
 Status check_replay_memory(const ReplayOptions& options, uint64_t longest_request_blocks,
                            const MemoryLimit& memory) {
+  const bool moves_bytes = !options.metadata_only;
+  const uint64_t index_bytes = index_bytes_per_block(options);
   const uint64_t device_stride =
-      options.metadata_only ? 0 : saturating_product(options.block_bytes, options.ranks);
-  const uint64_t host_stride =
-      kIndexBytesPerBlock +
-      (options.metadata_only ? 0 : slot_stride_bytes(options.block_bytes) * options.ranks);
-  const uint64_t device_bytes =
-      saturating_product(device_stride, options.device_blocks + longest_request_blocks) +
-      options.device_blocks * kIndexBytesPerBlock;
+      moves_bytes ? saturating_product(options.block_bytes, options.ranks) : 0;
+  const uint64_t slot_bytes = moves_bytes ? slot_stride_bytes(options.block_bytes) : 0;
+  const uint64_t host_stride = index_bytes + slot_bytes * options.ranks;
+  uint64_t device_bytes =
+      saturating_product(device_stride, options.device_blocks + longest_request_blocks);
+  if (options.device_blocks > 0) {
+    device_bytes += (options.device_blocks + longest_request_blocks) * index_bytes;
+  }
+  // What a block is made of, as far as it plays a part.
+  const std::string size = moves_bytes
+                               ? " on " + std::to_string(options.ranks) +
+                                     " ranks with block_bytes " + format_bytes(options.block_bytes)
+                               : " of index";
+  const std::string limit = format_bytes(memory.bytes) + " (" + memory.source + ")";
   if (device_bytes > memory.bytes) {
-    return Error(Code::kNoSpace,
-                 "device_blocks is " + std::to_string(options.device_blocks) + ": with the " +
-                     std::to_string(longest_request_blocks) + " of the longest request, on " +
-                     std::to_string(options.ranks) + " ranks with block_bytes " +
-                     format_bytes(options.block_bytes) + ", that takes " +
-                     format_bytes(device_bytes) + "; allowed: up to " + format_bytes(memory.bytes) +
-                     " in all (" + memory.source + ")");
+    const std::string longest =
+        std::to_string(longest_request_blocks) + " blocks of the longest request";
+    const std::string what =
+        options.device_blocks > 0
+            ? "device_blocks is " + std::to_string(options.device_blocks) + ": with the " + longest
+            : "the " + longest + " must stand on the device at once: that";
+    return Error(Code::kNoSpace, what + " takes " + format_bytes(device_bytes) + size +
+                                     "; allowed: up to " + limit + " in all");
   }
   const uint64_t allowed = (memory.bytes - device_bytes) / host_stride;
   if (options.host_blocks > allowed) {
-    return Error(Code::kNoSpace,
-                 "host_blocks is " + std::to_string(options.host_blocks) + ", which takes " +
-                     format_bytes(saturating_product(host_stride, options.host_blocks)) + " on " +
-                     std::to_string(options.ranks) + " ranks with block_bytes " +
-                     format_bytes(options.block_bytes) + "; allowed: " +
-                     std::to_string(Cache::host_blocks_min()) + " to " + std::to_string(allowed) +
-                     " (" + memory.source + ": " + format_bytes(memory.bytes) + ")");
+    std::string message = "host_blocks is " + std::to_string(options.host_blocks) +
+                          ", which takes " +
+                          format_bytes(saturating_product(host_stride, options.host_blocks)) + size;
+    if (moves_bytes) message += ", each in a slot of " + format_bytes(slot_bytes);
+    if (device_bytes > 0) {
+      message += ", beside " + format_bytes(device_bytes) + " for the device blocks";
+    }
+    if (allowed < Cache::host_blocks_min()) {
+      return Error(Code::kNoSpace, message + "; not even the least, " +
+                                       std::to_string(Cache::host_blocks_min()) + ", fits into " +
+                                       limit);
+    }
+    return Error(Code::kNoSpace, message +
+                                     "; allowed: " + std::to_string(Cache::host_blocks_min()) +
+                                     " to " + std::to_string(allowed) + ", in " + limit);
   }
   return {};
 }

@@ -55,6 +55,9 @@ Result<ReplayOptions> read_replay_options(const OptionValues& values);
 // Blocks of the longest request of `trace`.
 uint64_t longest_request_blocks(const Trace& trace, const ReplayOptions& options);
 
+// Memory of the control plane for each block that a tier has room for.
+uint64_t index_bytes_per_block(const ReplayOptions& options);
+
 // kNoSpace with option, value and allowed range if what the replay needs (host tier of all ranks,
 // device blocks, index) is more than `memory`.
 Status check_replay_memory(const ReplayOptions& options, uint64_t longest_request_blocks,

@@ -27,6 +27,7 @@ Json options_json(const ReplayOptions& options) {
   json["skip_bad_lines"] = options.skip_bad_lines;
   json["optimum"] = options.optimum;
   json["deadline_seconds"] = std::chrono::duration<double>(options.deadline).count();
+  json["patience_seconds"] = std::chrono::duration<double>(options.patience).count();
   return json;
 }
 

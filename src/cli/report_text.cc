@@ -129,11 +129,13 @@ std::string to_text(const ReplayReport& report) {
   Text text;
   const ReplayOptions& options = report.options;
   text.heading(fmt::format(
-      "{}: {} host blocks{}{}, policy {}, {}{}", options.trace, grouped(options.host_blocks),
+      "{}: {} host blocks{}{}, policy {}, {}{}", escaped_path(options.trace),
+      grouped(options.host_blocks),
       options.device_blocks == 0
           ? std::string()
           : fmt::format(", {} device blocks", grouped(options.device_blocks)),
-      options.store.empty() ? std::string() : ", store " + options.store, options.policy,
+      options.store.empty() ? std::string() : ", store " + escaped_path(options.store),
+      options.policy,
       options.metadata_only
           ? std::string("metadata only")
           : fmt::format("{} rank{} with {} a block", options.ranks, options.ranks == 1 ? "" : "s",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/trace_line.h"
 
+#include <new>
 #include <string>
 
 #include <nlohmann/json.hpp>
@@ -22,7 +23,9 @@ std::string shown(const Json& value) {
 }
 
 Result<uint64_t> read_number(const Json& value, const std::string& name, uint64_t maximum) {
-  if (!value.is_number_unsigned() || value.get<uint64_t>() > maximum) {
+  // A negative zero is signed.
+  const bool is_zero = value.is_number_integer() && value.get<int64_t>() == 0;
+  if (!is_zero && (!value.is_number_unsigned() || value.get<uint64_t>() > maximum)) {
     return Error(Code::kInvalid, name + " is " + shown(value) + "; allowed: an integer from 0 to " +
                                      std::to_string(maximum));
   }
@@ -78,10 +81,46 @@ Status read_object(const Json& object, TraceLine* line) {
   return read_hash_ids(object, line);
 }
 
+// The parser would take a NUL for the end of the text, and build all that it reads before anybody
+// can look at it: a byte of text may cost it a hundred of memory.
+Status check_bounds(std::string_view text) {
+  size_t depth = 0;
+  size_t values = 1;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '\0') {
+      return Error(Code::kInvalid, "broken JSON at byte " + std::to_string(i + 1) +
+                                       " of the line, which is NUL; allowed: one JSON object a "
+                                       "line");
+    }
+    if (in_string) {
+      if (c == '\\') ++i;
+      in_string = c != '"';
+      continue;
+    }
+    in_string = c == '"';
+    if (c == '[' || c == '{') ++depth;
+    if ((c == ']' || c == '}') && depth > 0) --depth;
+    if (c == ',') ++values;
+    if (depth > kLineDepthMax) {
+      return Error(Code::kInvalid, "the line nests arrays and objects " + std::to_string(depth) +
+                                       " deep at byte " + std::to_string(i + 1) +
+                                       "; allowed: up to " + std::to_string(kLineDepthMax));
+    }
+    if (values > kLineValuesMax) {
+      return Error(Code::kInvalid, "the line has more than " + std::to_string(kLineValuesMax) +
+                                       " values; allowed: one request a line");
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 Status parse_trace_line(std::string_view text, TraceLine* line) {
   line->hash_ids.clear();
+  TIERCEL_TRY(check_bounds(text));
   try {
     const Json object = Json::parse(text);
     if (!object.is_object()) {
@@ -94,8 +133,11 @@ Status parse_trace_line(std::string_view text, TraceLine* line) {
   } catch (const Json::parse_error& error) {
     return Error(Code::kInvalid, "broken JSON at byte " + std::to_string(error.byte) +
                                      " of the line" + "; allowed: one JSON object a line");
-  } catch (const std::exception& error) {
-    return Error(Code::kInvalid, std::string("the line cannot be read as JSON: ") + error.what());
+  } catch (const Json::out_of_range&) {
+    return Error(Code::kInvalid, "there is a number that is too large; allowed: up to 1.8e308");
+  } catch (const Json::exception& error) {
+    return Error(Code::kInvalid, "the line cannot be read as JSON (" + std::to_string(error.id) +
+                                     "); allowed: one JSON object a line");
   }
 }
 

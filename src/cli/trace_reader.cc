@@ -13,7 +13,7 @@ namespace {
 class TraceReader {
  public:
   TraceReader(const std::string& path, const TraceReaderOptions& options)
-      : path_(path), options_(options) {}
+      : path_(escaped_path(path)), options_(options) {}
 
   Result<Trace> read(LineReader& lines);
 
@@ -24,7 +24,7 @@ class TraceReader {
     return options_.request_count_max != 0 && trace_.requests.size() >= options_.request_count_max;
   }
 
-  const std::string& path_;
+  const std::string path_;  // as messages show it
   const TraceReaderOptions& options_;
   Trace trace_;
   TraceLine line_;
@@ -101,10 +101,11 @@ Result<Trace> read_trace(const std::string& path, const TraceReaderOptions& opti
   TIERCEL_TRY_ASSIGN(LineReader lines, LineReader::open(path, limits));
   TIERCEL_TRY_ASSIGN(const std::string head, lines.peek());
   if (head.empty()) {
-    return Error(Code::kInvalid, path + ": the file is empty; a trace has one request a line");
+    return Error(Code::kInvalid,
+                 escaped_path(path) + ": the file is empty; a trace has one request a line");
   }
   if (head.substr(0, 2) == "\x1f\x8b") {
-    return Error(Code::kInvalid, path +
+    return Error(Code::kInvalid, escaped_path(path) +
                                      ": the file is compressed with gzip; unpack it first, as in "
                                      "gunzip -c FILE.gz > FILE");
   }

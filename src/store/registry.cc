@@ -17,7 +17,8 @@ bool is_name(std::string_view text) {
   });
 }
 
-std::string quoted(std::string_view text) { return "'" + std::string(text) + "'"; }
+// Names and URLs come from outside, some of them decoded.
+std::string quoted(std::string_view text) { return "'" + escaped_path(text) + "'"; }
 
 std::string joined(const std::vector<std::string_view>& names) {
   if (names.empty()) return "none";
@@ -184,8 +185,8 @@ Status read_options(const std::vector<NameValue>& options, std::vector<Section>&
       return section.table->find(option.name) != nullptr;
     });
     if (owner == sections.end()) return error(unknown_name_text("option", option.name, known));
-    const Status set = owner->table->set(owner->values, option.name, option.value,
-                                         OptionSource::kCommandLine, option.name);
+    const Status set =
+        owner->table->set(owner->values, option.name, option.value, OptionSource::kCommandLine, "");
     if (!set) return error(set.error().message());
   }
   return {};
@@ -221,9 +222,14 @@ void StoreRegistry::add_wrapper(StoreWrapperInfo info) {
 }
 
 Result<std::unique_ptr<Store>> StoreRegistry::open(std::string_view url,
-                                                   const StoreContext& context) const {
+                                                   const StoreContext& context,
+                                                   std::string_view outer_wrapper) const {
   const UrlErrors error(url);
   TIERCEL_TRY_ASSIGN(UrlParts parts, split_url(url, error));
+  if (!outer_wrapper.empty() && std::find(parts.wrappers.begin(), parts.wrappers.end(),
+                                          outer_wrapper) == parts.wrappers.end()) {
+    parts.wrappers.insert(parts.wrappers.begin(), outer_wrapper);
+  }
 
   const StoreInfo* store = find_named(stores_, parts.scheme, &StoreInfo::scheme);
   if (store == nullptr) {

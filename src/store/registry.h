@@ -75,8 +75,10 @@ class StoreRegistry {
   std::span<const StoreInfo> stores() const { return stores_; }
   std::span<const StoreWrapperInfo> wrappers() const { return wrappers_; }
 
-  // kInvalid with the URL, what is wrong in it, and the schemes or options that exist.
-  Result<std::unique_ptr<Store>> open(std::string_view url, const StoreContext& context) const;
+  // kInvalid with the URL, what is wrong in it, and the schemes or options that exist. The wrapper
+  // `outer_wrapper` is put in front, unless the URL has it; messages show the URL as it was given.
+  Result<std::unique_ptr<Store>> open(std::string_view url, const StoreContext& context,
+                                      std::string_view outer_wrapper = {}) const;
 
  private:
   std::vector<StoreInfo> stores_;

@@ -101,8 +101,10 @@ TEST_F(OptionTableTest, BoolHasManyWords) {
     ASSERT_TRUE(set("verify", word)) << word;
     EXPECT_TRUE(values_.get_bool("verify")) << word;
   }
-  EXPECT_EQ(refusal("verify", "maybe"), "--here: verify is \"maybe\"; allowed: true, false");
-  EXPECT_EQ(refusal("verify", ""), "--here: verify is \"\"; allowed: true, false");
+  EXPECT_EQ(refusal("verify", "maybe"),
+            "--here: verify is \"maybe\"; allowed: true, false (also on, off, yes, no, 1, 0)");
+  EXPECT_EQ(refusal("verify", ""),
+            "--here: verify is \"\"; allowed: true, false (also on, off, yes, no, 1, 0)");
 }
 
 TEST_F(OptionTableTest, ValueOutOfRangeIsRefusedWithNameValueAndRange) {
@@ -232,9 +234,30 @@ TEST_F(OptionTableTest, EnvironmentRefusesUnknownNamesAndBadValuesAndThenChanges
             "TIERCEL_HOST_BYTS: unknown option \"host_byts\"; did you mean \"host_bytes\"?");
   EXPECT_EQ(refuse("TIERCEL_POLICY=fifo"),
             "TIERCEL_POLICY: policy is \"fifo\"; allowed: lru, s3fifo");
-  EXPECT_NE(refuse("TIERCEL_host_bytes=1GiB").find("upper-case"), std::string::npos);
+  EXPECT_NE(refuse("TIERCEL_host_bytes=1GiB").find("upper-case, such as TIERCEL_HOST_BYTES"),
+            std::string::npos);
+  EXPECT_NE(refuse("TIERCEL_polcy=lru").find("such as TIERCEL_POLICY"), std::string::npos);
   EXPECT_NE(refuse("TIERCEL_=1"), "accepted");
   EXPECT_NE(refuse("TIERCEL_\xff\n=1").find("TIERCEL_\\xff\\x0a: "), std::string::npos);
+}
+
+TEST_F(OptionTableTest, VariablesOfOthersArePassedOverUnlessTheTableHasThem) {
+  const std::vector<std::string> others{"runs", "policy"};
+  const char* environment[] = {"TIERCEL_RUNS=7", "TIERCEL_POLICY=s3fifo", nullptr};
+  EXPECT_FALSE(table_.read_environment(values_, environment, "TIERCEL_"));
+  ASSERT_TRUE(table_.read_environment(values_, environment, "TIERCEL_", others));
+  EXPECT_EQ(values_.get_string("policy"), "s3fifo");
+  const char* unknown[] = {"TIERCEL_RUN=7", nullptr};
+  EXPECT_FALSE(table_.read_environment(values_, unknown, "TIERCEL_", others));
+}
+
+TEST_F(OptionTableTest, EmptyTextIsRefused) {
+  EXPECT_EQ(refusal("disk_path", ""), "--here: disk_path is \"\"; allowed: text that is not empty");
+}
+
+TEST_F(OptionTableTest, APlaceWithoutNameIsLeftOut) {
+  const Status status = table_.set(values_, "policy", "fifo", OptionSource::kCommandLine, "");
+  EXPECT_EQ(status.error().message(), "policy is \"fifo\"; allowed: lru, s3fifo");
 }
 
 TEST_F(OptionTableTest, NoEnvironmentIsAnEmptyOne) {
@@ -253,7 +276,7 @@ TEST_F(OptionTableTest, AllowedTextNamesWhatABoundLeavesOpen) {
   EXPECT_EQ(text(OptionType::kReal, 0.25, std::nullopt), "at least 0.25");
   EXPECT_EQ(text(OptionType::kInteger, -1e15, 1e15), "-1000000000000000 to 1000000000000000");
   EXPECT_EQ(text(OptionType::kInteger, std::nullopt, std::nullopt), "a whole number");
-  EXPECT_EQ(text(OptionType::kString, std::nullopt, std::nullopt), "any text");
+  EXPECT_EQ(text(OptionType::kString, std::nullopt, std::nullopt), "text that is not empty");
 }
 
 TEST_F(OptionTableTest, FindKnowsExactlyTheNamesOfTheTable) {

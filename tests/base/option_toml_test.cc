@@ -106,17 +106,18 @@ TEST_F(OptionTomlTest, BadValueIsRefusedWithItsLine) {
 
 TEST_F(OptionTomlTest, WrongTypeIsRefusedWithWhatItIs) {
   EXPECT_EQ(refusal("block_tokens = 1.5\n"),
-            "tiercel.toml:1: block_tokens is a number; allowed: 1 to 65536");
+            "tiercel.toml:1: block_tokens is 1.5; allowed: 1 to 65536");
   EXPECT_EQ(refusal("block_tokens = true\n"),
-            "tiercel.toml:1: block_tokens is true or false; allowed: 1 to 65536");
+            "tiercel.toml:1: block_tokens is true; allowed: 1 to 65536");
   EXPECT_EQ(refusal("verify = 1\n"),
-            "tiercel.toml:1: verify is a whole number; allowed: true, false");
+            "tiercel.toml:1: verify is 1; allowed: true, false (also on, off, yes, no, 1, 0)");
   EXPECT_EQ(refusal("disk_path = 5\n"),
-            "tiercel.toml:1: disk_path is a whole number; allowed: any text, in quotation marks");
+            "tiercel.toml:1: disk_path is 5; allowed: text that is not empty, in quotation marks");
   EXPECT_EQ(refusal("policy = [\"lru\"]\n"),
             "tiercel.toml:1: policy is an array; allowed: lru, s3fifo, in quotation marks");
   EXPECT_EQ(refusal("disk_path = 2026-01-01\n"),
-            "tiercel.toml:1: disk_path is a date or time; allowed: any text, in quotation marks");
+            "tiercel.toml:1: disk_path is a date or time; allowed: text that is not empty, in "
+            "quotation marks");
   EXPECT_NE(refusal("policy = { a = 1 }\n").find("unknown option \"policy_a\""), std::string::npos);
 }
 

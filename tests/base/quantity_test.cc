@@ -186,6 +186,10 @@ TEST(ExactText, IsInTheLargestUnitThatDivides) {
   EXPECT_EQ(exact_bytes(4097), "4097B");
   EXPECT_EQ(exact_bytes(64 * kKib), "64KiB");
   EXPECT_EQ(exact_bytes(kKib * kKib * kKib * kKib), "1TiB");
+  // Whichever unit makes it shorter.
+  EXPECT_EQ(exact_bytes(1'000'000'000'000), "1TB");
+  EXPECT_EQ(exact_bytes(512'000), "500KiB");
+  EXPECT_EQ(exact_bytes(UINT64_MAX), "18446744073709551615B");
   EXPECT_EQ(exact_duration(Duration(0)), "0s");
   EXPECT_EQ(exact_duration(seconds(90)), "90s");
   EXPECT_EQ(exact_duration(minutes(2)), "2min");
@@ -228,6 +232,12 @@ TEST(ParseBytes, RandomTextNeverCrashesAndAlwaysNamesItself) {
       EXPECT_GE(duration->count(), 0);
     }
   }
+}
+
+TEST(QuotedPath, EscapesControlCharactersAndKeepsLongNamesWhole) {
+  const std::string name(1000, 'x');
+  EXPECT_EQ(quoted_path(name), "\"" + name + "\"");
+  EXPECT_EQ(escaped_path("a\x1b[31m\nb"), "a\\x1b[31m\\x0ab");
 }
 
 TEST(QuotedText, EscapesWhatIsNotPrintableAscii) {

@@ -125,6 +125,21 @@ TEST_F(CacheSave, FieldCaseF27AStalledRingDropsQueuedSavesAtTheirDeadline) {
   EXPECT_EQ(cache->check(true), "");
 }
 
+TEST_F(CacheSave, WhatHasMissedItsDeadlineIsSettledButNotIdle) {
+  open(test_config(4));
+  ASSERT_TRUE(cache->save(RequestId(1), test_keys(2), 0, device(2)));
+  EXPECT_TRUE(cache->settled());
+  ASSERT_TRUE(cache->commit(RequestId(1), 8));
+  EXPECT_FALSE(cache->settled());
+  clock.advance(config_.save_deadline);
+  poll();
+  EXPECT_TRUE(cache->settled());
+  EXPECT_FALSE(cache->idle());
+  while (!plane->open.empty()) plane->complete(0);
+  poll();
+  EXPECT_TRUE(cache->idle());
+}
+
 TEST_F(CacheSave, ASlotInQuarantineIsNotUsedAgainBeforeItsTransferHasLetGo) {
   CacheConfig config = test_config(4);
   config.save_deadline = 1s;

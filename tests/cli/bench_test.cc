@@ -100,6 +100,15 @@ TEST_F(Bench, RefusesAnUnknownSubjectAndNamesTheNearest) {
   EXPECT_EQ(out_.str(), "");
 }
 
+TEST_F(Bench, RefusesASubjectThatIsNamedTwice) {
+  EXPECT_EQ(run({{"subjects", "key,host,key"}}), kExitRefused);
+  EXPECT_NE(error_.str().find("\"key\" twice"), std::string::npos) << error_.str();
+  // As plain words and as an option: neither is dropped silently.
+  EXPECT_EQ(run({{"subjects", "host"}, {"subjects", "key"}}), kExitRefused);
+  EXPECT_NE(error_.str().find("subjects"), std::string::npos) << error_.str();
+  EXPECT_EQ(out_.str(), "");
+}
+
 TEST_F(Bench, RefusesSizesThatDoNotFitTogether) {
   EXPECT_EQ(run({{"tokens", "15"}}), kExitRefused);
   EXPECT_NE(error_.str().find("tokens is 15"), std::string::npos) << error_.str();
@@ -109,9 +118,15 @@ TEST_F(Bench, RefusesSizesThatDoNotFitTogether) {
 
 TEST_F(Bench, SaysWhichSizeDoesNotFitIntoMemory) {
   memory_ = MemoryLimit{1000, "a test"};
-  for (const auto& [subject, option] : std::map<std::string, std::string>{
-           {"index", "index_b"}, {"host", "host_b"}, {"copy", "host_b"}, {"cache", "cache_b"}}) {
-    EXPECT_EQ(run_small(subject), kExitFailed);
+  for (const auto& [subject, option] :
+       std::map<std::string, std::string>{{"checksum", "checksum_b"},
+                                          {"index", "index_b"},
+                                          {"host", "host_b"},
+                                          {"copy", "host_b"},
+                                          {"cache", "cache_b"}}) {
+    // Before anything runs, also what would fit.
+    EXPECT_EQ(run_small("key," + subject), kExitRefused);
+    EXPECT_EQ(out_.str(), "");
     EXPECT_NE(error_.str().find(subject + ": "), std::string::npos) << error_.str();
     EXPECT_NE(error_.str().find(option), std::string::npos) << error_.str();
     EXPECT_NE(error_.str().find("a test"), std::string::npos) << error_.str();
@@ -120,7 +135,7 @@ TEST_F(Bench, SaysWhichSizeDoesNotFitIntoMemory) {
 
 TEST_F(Bench, CopyNeedsBlocksOfTwoRuns) {
   EXPECT_EQ(run_small("copy", {{"host_block_bytes", "512"}}), kExitOk) << error_.str();
-  EXPECT_EQ(run_small("copy", {{"host_block_bytes", "511"}}), kExitFailed);
+  EXPECT_EQ(run_small("copy", {{"host_block_bytes", "511"}}), kExitRefused);
   EXPECT_NE(error_.str().find("host_block_bytes is 511"), std::string::npos) << error_.str();
 }
 
@@ -129,10 +144,88 @@ TEST_F(Bench, RefusesAJsonFileThatCannotBeWrittenBeforeItRuns) {
   EXPECT_EQ(out_.str(), "");
 }
 
+TEST_F(Bench, SaysThatItHasStartedOnceThereWillBeFigures) {
+  // Until then a signal ends the tool at once, afterwards it prints what there is.
+  std::atomic<bool> started{false};
+  const CommandContext context{
+      .out = out_, .error = error_, .clock = clock_, .memory = memory_, .started = &started};
+  EXPECT_EQ(run_bench_command({{"subjects", "kye"}}, context), kExitRefused);
+  EXPECT_FALSE(started);
+  EXPECT_EQ(run_bench_command({{"subjects", "key"}, {"runs", "1"}, {"tokens", "64"}}, context),
+            kExitOk);
+  EXPECT_TRUE(started);
+}
+
 TEST_F(Bench, StoppedBeforeItStartsRunsNothing) {
   stop_ = true;
   EXPECT_EQ(run_small("key"), kExitInterrupted);
   EXPECT_EQ(out_.str(), "");
+}
+
+// A clock that stops the run once it has been asked often enough.
+class StoppingClock final : public Clock {
+ public:
+  StoppingClock(std::atomic<bool>& stop, int readings) : stop_(stop), left_(readings) {}
+  TimePoint now() const override {
+    if (--left_ == 0) stop_ = true;
+    return clock_.now();
+  }
+
+ private:
+  const SystemClock clock_;
+  std::atomic<bool>& stop_;
+  mutable std::atomic<int> left_;
+};
+
+TEST_F(Bench, FiguresThatWereNotMeasuredAreLeftOutAfterAStop) {
+  BenchOptions options;
+  options.runs = 10'000;
+  options.tokens = 256;
+  options.checksum_bytes = 5000;
+  options.index_blocks = 500;
+  options.host_bytes = 64 << 10;
+  options.host_block_bytes = 5000;
+  options.ring_round_trips = 20;
+  options.cache_blocks = 64;
+  for (const BenchSubject& subject : bench_subjects()) {
+    // The stop comes at every early moment.
+    for (int readings = 1; readings < 30; ++readings) {
+      std::atomic<bool> stop{false};
+      const StoppingClock clock(stop, readings);
+      const auto figures = run_bench_subject(subject, options, BenchContext{clock, {}, &stop, {}});
+      ASSERT_TRUE(figures.has_value()) << figures.error().message();
+      for (const BenchFigure& figure : *figures) {
+        EXPECT_GT(figure.value, 0) << figure.name << " after " << readings;
+        EXPECT_NE(figure.conditions.front(), (std::pair<std::string, std::string>("runs", "0")));
+      }
+    }
+  }
+}
+
+TEST(BenchMeasure, AStopEndsTheTurnsBeforeTheNextHalf) {
+  const SystemClock clock;
+  std::atomic<bool> stop{false};
+  const BenchContext context{clock, {}, &stop, {}};
+  std::string order;
+  const Pairs pairs = in_turns(
+      9, context,
+      [&] {
+        order += 'm';
+        stop = order.size() >= 4;
+        return 1.0;
+      },
+      [&] {
+        order += 'l';
+        return 1.0;
+      });
+  EXPECT_EQ(order, "mllm");
+  EXPECT_EQ(pairs.measured.size(), 1u);
+  stop = false;
+  order = "mm";
+  const Pairs cut = in_turns(
+      9, context, [&] { return stop = true, 1.0; }, [&] { return order += 'l', 1.0; });
+  EXPECT_EQ(order, "mm");
+  EXPECT_TRUE(cut.measured.empty());
 }
 
 TEST(BenchMeasure, SpreadIsQuartilesOfTheValues) {

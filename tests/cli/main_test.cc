@@ -2,13 +2,10 @@
 //
 // The tool as a user runs it.
 #include <array>
-#include <csignal>
 #include <cstdio>
-#include <fstream>
 #include <string>
 
 #include <gtest/gtest.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -76,6 +73,7 @@ TEST(Tool, UnknownArgumentsAreRefusedWithTheNearestOne) {
   EXPECT_EQ(command.status, kExitRefused);
   EXPECT_TRUE(contains(command, "did you mean 'replay'?")) << command.text;
   EXPECT_EQ(run_tool("version 7").status, kExitRefused);
+  EXPECT_FALSE(contains(run_tool("version \"$(printf '\\033[31m')\""), "\x1b"));
   EXPECT_EQ(run_tool(kSmall + "--ranks").status, kExitRefused);
 }
 
@@ -93,35 +91,30 @@ TEST(Tool, StoresAndVersionAnswer) {
   EXPECT_TRUE(contains(version, "tiercel ")) << version.text;
 }
 
-TEST(Tool, CtrlCPrintsWhatThereIsAndExits130) {
-  // The trace comes through a pipe with a name. Once the tool has opened it, it listens for
-  // signals; it gets one, and only then its requests.
-  const testing::TempFolder folder;
-  const std::string pipe = folder.path("trace");
-  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-  const std::string json = folder.path("out.json");
-  const pid_t child = ::fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    if (std::freopen("/dev/null", "w", stdout) == nullptr) ::_exit(98);
-    ::execl(testing::binary_path("tiercel").c_str(), "tiercel", "replay", "--metadata-only",
-            "--trace", pipe.c_str(), "--json", json.c_str(), nullptr);
-    ::_exit(99);
-  }
-  {
-    std::ofstream trace(pipe);
-    EXPECT_EQ(::kill(child, SIGINT), 0);
-    for (int i = 0; i < 1000; ++i) {
-      trace << R"({"timestamp": 0, "input_length": 1, "output_length": 1, "hash_ids": [1]})"
-            << "\n";
+TEST(Tool, OutputThatCannotBeWrittenIsExitStatus1) {
+  for (const std::string command : {"", "--help", "version", "stores", "replay --help"}) {
+    for (const std::string target : {">/dev/full", ">&-"}) {
+      SCOPED_TRACE(command + target);
+      // Standard error goes to the pipe before standard output goes away.
+      const Outcome outcome = run_tool(command + " 2>&1 " + target + " #");
+      EXPECT_EQ(outcome.status, kExitFailed);
+      EXPECT_TRUE(contains(outcome, "standard output could not be written")) << outcome.text;
     }
   }
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  ASSERT_TRUE(WIFEXITED(status)) << status;
-  EXPECT_EQ(WEXITSTATUS(status), kExitInterrupted);
-  const std::string figures = testing::read_file(json);
-  EXPECT_NE(figures.find("\"complete\": false"), std::string::npos) << figures;
+}
+
+TEST(Tool, AClosedStandardOutputDoesNotSpillIntoAFile) {
+  // The pipe of the test is the file here; it is opened before the text is printed.
+  const Outcome outcome = run_tool("bench key --runs 1 --tokens 64 --json /dev/stderr 2>&1 >&- #");
+  EXPECT_EQ(outcome.status, kExitFailed);
+  EXPECT_TRUE(contains(outcome, "\"name\": \"key.sequence\"")) << outcome.text;
+  EXPECT_FALSE(contains(outcome, "runs: 1;")) << outcome.text;
+}
+
+TEST(Tool, SubjectsAsWordsAndAsAnOptionAreRefused) {
+  const Outcome outcome = run_tool("bench key --subjects host");
+  EXPECT_EQ(outcome.status, kExitRefused);
+  EXPECT_TRUE(contains(outcome, "subjects")) << outcome.text;
 }
 
 }  // namespace

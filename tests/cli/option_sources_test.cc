@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "cli/bench_options.h"
 #include "cli/replay_options.h"
 #include "support/temp_folder.h"
 
@@ -54,6 +55,39 @@ TEST_F(OptionSources, UnknownNamesAreRefusedWithTheNearestOne) {
   ASSERT_FALSE(refused.has_value());
   EXPECT_NE(refused.error().message().find("TIERCEL_HOST_BLOKS"), std::string::npos);
   EXPECT_NE(refused.error().message().find("host_blocks"), std::string::npos);
+}
+
+TEST_F(OptionSources, VariablesOfAnotherCommandOrOfTheScriptsAreNotRefused) {
+  const std::vector<const char*> environment{"TIERCEL_HOST_BLOCKS=222", "TIERCEL_RUNS=3",
+                                             "TIERCEL_FUZZ_SECONDS=40", nullptr};
+  for (const OptionTable& table : {replay_option_table(), bench_option_table()}) {
+    const auto values = read_option_sources(table, {}, environment.data());
+    EXPECT_TRUE(values.has_value()) << values.error().message();
+  }
+  // On the command line they are.
+  const auto refused = read({{"runs", "3"}});
+  EXPECT_FALSE(refused.has_value());
+}
+
+TEST_F(OptionSources, AVariableInLowerCaseIsRefusedWithANameThatExists) {
+  const auto refused = read({}, {"TIERCEL_HOST_blocks=222"});
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_NE(refused.error().message().find("TIERCEL_HOST_BLOCKS"), std::string::npos)
+      << refused.error().message();
+  const auto far = read({}, {"TIERCEL_qqqqqqqqqqqqqqq=1"});
+  ASSERT_FALSE(far.has_value());
+  EXPECT_NE(far.error().message().find("TIERCEL_TRACE"), std::string::npos)
+      << far.error().message();
+}
+
+TEST_F(OptionSources, AFileThatNamesAFileIsRefused) {
+  const std::string file = folder_.write("outer.toml", "host_blocks = 7\nconfig = \"x.toml\"\n");
+  const auto refused = read({{"config", file}});
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_NE(refused.error().message().find("config"), std::string::npos)
+      << refused.error().message();
+  EXPECT_NE(refused.error().message().find("outer.toml"), std::string::npos)
+      << refused.error().message();
 }
 
 TEST_F(OptionSources, ABadValueIsRefusedWhereverItStands) {

@@ -73,6 +73,39 @@ TEST(ReplayOptions, WhatIsOutOfRangeIsRefusedWithOptionValueAndRange) {
       << refusal("host_bloks", "100");
 }
 
+// The set of keys that stands for the store then never forgets and never fails.
+TEST(ReplayOptions, WithoutBytesAStoreHasNoOptionsThatWouldMatter) {
+  const auto read_without_bytes = [](const std::string& store) {
+    return read({{"metadata_only", "true"}, {"store", store}});
+  };
+  for (const std::string store :
+       {"memory:", "memory:pool", "guard+memory:", "memory:?guard_failures=2",
+        "guard+memory:pool?guard-failures=2&guard_backoff=1s"}) {
+    EXPECT_TRUE(read_without_bytes(store).has_value()) << store;
+  }
+  const struct {
+    std::string store, culprit;
+  } kRefused[] = {
+      {"memory:?bytes=1KiB", "bytes=1KiB"},
+      {"guard+memory:?guard_failures=2&bytes=1KiB", "bytes=1KiB"},
+      {"faulty+memory:?fault_error=1", "faulty+memory:"},
+      {"faulty+memory:", "faulty+memory:"},
+      {"guard+faulty+memory:", "guard+faulty+memory:"},
+      {"file:///folder", "file:"},
+  };
+  for (const auto& [store, culprit] : kRefused) {
+    const auto refused = read_without_bytes(store);
+    ASSERT_FALSE(refused.has_value()) << store;
+    EXPECT_EQ(refused.code(), Code::kInvalid);
+    EXPECT_NE(refused.error().message().find("store is \"" + store + "\""), std::string::npos)
+        << refused.error().message();
+    EXPECT_NE(refused.error().message().find("\"" + culprit + "\""), std::string::npos)
+        << refused.error().message();
+    EXPECT_NE(refused.error().message().find("allowed: "), std::string::npos);
+    EXPECT_TRUE(read({{"store", store}}).has_value()) << "only without bytes";
+  }
+}
+
 TEST(ReplayOptions, TheTraceMustBeSet) {
   const auto refused = read_replay_options(replay_option_table().defaults());
   ASSERT_FALSE(refused.has_value());
@@ -105,7 +138,7 @@ TEST(ReplayOptions, WhatDoesNotFitIntoMemoryIsRefusedWithTheLargestThatDoes) {
   EXPECT_EQ(refused.code(), Code::kNoSpace);
   const std::string& message = refused.error().message();
   EXPECT_NE(message.find("host_blocks is 1000"), std::string::npos) << message;
-  EXPECT_NE(message.find("cgroup limit /some/group: 1 GiB"), std::string::npos) << message;
+  EXPECT_NE(message.find("1 GiB (cgroup limit /some/group)"), std::string::npos) << message;
   const size_t at = message.find("allowed: 4 to ");
   ASSERT_NE(at, std::string::npos) << message;
   const auto largest = static_cast<uint32_t>(std::stoul(message.substr(at + 14)));
@@ -125,6 +158,32 @@ TEST(ReplayOptions, DeviceBlocksThatDoNotFitAreRefused) {
   const Status refused = check_replay_memory(options, 10, {1u << 30, "available memory"});
   ASSERT_FALSE(refused.has_value());
   EXPECT_NE(refused.error().message().find("device_blocks is 268435456"), std::string::npos);
+}
+
+TEST(ReplayOptions, WhatPlaysNoPartInTheMemoryIsNotNamed) {
+  ReplayOptions options;
+  options.host_blocks = 1u << 28;
+  const MemoryLimit memory{1u << 30, "available memory"};
+  const auto message = [&](uint64_t longest) {
+    const Status refused = check_replay_memory(options, longest, memory);
+    return refused ? std::string() : refused.error().message();
+  };
+  options.block_bytes = 64;
+  EXPECT_NE(message(10).find("host_blocks is 268435456, which takes 1."), std::string::npos);
+  EXPECT_NE(message(10).find("block_bytes 64 B, each in a slot of 4 KiB, beside 640 B for the "
+                             "device blocks; allowed: 4 to "),
+            std::string::npos)
+      << message(10);
+  EXPECT_NE(message(1u << 25).find("of the longest request"), std::string::npos)
+      << message(1u << 25);
+  EXPECT_EQ(message(1u << 25).find("device_blocks"), std::string::npos) << message(1u << 25);
+  options.block_bytes = 250u << 20;
+  EXPECT_NE(message(4).find("not even the least, 4, fits into 1 GiB (available memory)"),
+            std::string::npos)
+      << message(4);
+  options.metadata_only = true;
+  EXPECT_EQ(message(10).find("block_bytes"), std::string::npos) << message(10);
+  EXPECT_EQ(message(10).find("ranks"), std::string::npos) << message(10);
 }
 
 TEST(ReplayOptions, EveryOptionStandsInItsPage) {

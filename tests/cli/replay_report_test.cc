@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "cli/replay_options.h"
 #include "support/paths.h"
 #include "support/temp_folder.h"
 
@@ -85,6 +86,16 @@ TEST(ReplayReport, EveryNameOfTheJsonStandsInItsPageAndNoOther) {
   std::set<std::string> names;
   for (const auto& [name, value] : json.items()) names.insert(name);
   EXPECT_EQ(names, documented_names());
+}
+
+TEST(ReplayReport, EveryOptionThatShapesTheRunStandsInTheJson) {
+  const auto options = nlohmann::json::parse(to_json(sample()))["options"];
+  const OptionTable table = replay_option_table();
+  for (const Option& option : table.options()) {
+    if (option.name == "json" || option.name == "config") continue;
+    const bool is_duration = option.type == OptionType::kDuration;
+    EXPECT_TRUE(options.contains(option.name + (is_duration ? "_seconds" : ""))) << option.name;
+  }
 }
 
 TEST(ReplayReport, TextThatIsNotUtf8DoesNotBreakTheJson) {

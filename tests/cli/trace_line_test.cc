@@ -99,7 +99,42 @@ TEST(TraceLine, MissingMembersAreNamed) {
 TEST(TraceLine, WhatIsNotAnObjectIsRefused) {
   EXPECT_NE(refusal("[1, 2]").find("this is [1,2]; allowed: a JSON object"), std::string::npos);
   EXPECT_NE(refusal("").find("broken JSON"), std::string::npos);
-  EXPECT_NE(refusal(std::string(100000, '[')).find("broken JSON"), std::string::npos);
+}
+
+TEST(TraceLine, ANulByteIsNotTheEndOfALine) {
+  using namespace std::string_view_literals;
+  for (const std::string_view tail : {"\0"sv, "\0garbage{{{"sv, "\0\n"sv}) {
+    EXPECT_EQ(refusal(std::string(kGood) + std::string(tail)),
+              "broken JSON at byte 83 of the line, which is NUL; allowed: one JSON object a line");
+  }
+}
+
+TEST(TraceLine, WhatIsNestedWithoutBoundIsRefusedBeforeItCostsMemory) {
+  const auto nested = [](size_t depth) {
+    return with("{", "{\"x\": " + std::string(depth, '[') + std::string(depth, ']') + ", ");
+  };
+  EXPECT_EQ(refusal(nested(31)), "");
+  EXPECT_EQ(refusal(nested(32)),
+            "the line nests arrays and objects 33 deep at byte 38; allowed: up to 32");
+  EXPECT_NE(refusal(std::string(1u << 20, '[')).find("33 deep"), std::string::npos);
+  EXPECT_NE(refusal(std::string(1u << 20, '{')).find("33 deep"), std::string::npos);
+  // Not those within a string.
+  EXPECT_EQ(refusal(with("{", "{\"x\": \"\\\"" + std::string(100, '[') + "\", ")), "");
+}
+
+TEST(TraceLine, ALineOfCountlessValuesIsRefusedBeforeItCostsMemory) {
+  std::string many = "[0";
+  for (size_t i = 0; i < kLineValuesMax; ++i) many += ",0";
+  EXPECT_NE(refusal(with("{", "{\"x\": " + many + "], ")).find("more than 1000000 values"),
+            std::string::npos);
+}
+
+TEST(TraceLine, ANegativeZeroIsZero) { EXPECT_EQ(refusal(with(": 7", ": -0")), ""); }
+
+TEST(TraceLine, ANumberThatIsTooLargeIsRefusedInFewWords) {
+  const std::string message = "there is a number that is too large; allowed: up to 1.8e308";
+  EXPECT_EQ(refusal(with("{", "{\"x\": 1e999, ")), message);
+  EXPECT_EQ(refusal(with("1025", std::string(10000, '9'))), message);
 }
 
 TEST(TraceLine, EveryTruncationIsRefused) {

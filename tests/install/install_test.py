@@ -44,6 +44,17 @@ def build_consumer(source, prefix, folder, shared, extra_source):
     return needed
 
 
+def check_components(source, prefix, folder):
+    """A wrong component is named in the refusal."""
+    for components, words in (("sttic", "'sttic'"), ("static;shared", "name one of them")):
+        done = subprocess.run(
+            ["cmake", "-S", source, "-B", folder, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}",
+             f"-DCOMPONENTS=COMPONENTS;{components}"], capture_output=True, text=True, check=False)
+        if done.returncode == 0 or words not in " ".join(done.stderr.split()):
+            sys.exit(f"components {components} are not refused by name:\n{done.stderr}")
+        shutil.rmtree(folder)
+
+
 def main():
     source, build = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
     version = sys.argv[3]
@@ -73,6 +84,7 @@ def main():
                                 "" if shared else everything)
         if shared and soname not in needed:
             sys.exit(f"{soname} is not what the consumer needs:\n{needed}")
+    check_components(source / "tests" / "install" / "consumer", prefix, work / "components")
     shutil.rmtree(work)
 
 

@@ -55,6 +55,32 @@ TEST_F(MemoryStoreTest, APoolLivesAsLongAsAHandleOfIt) {
   EXPECT_EQ(second.store().stats().capacity_bytes, 2048U);
 }
 
+TEST_F(MemoryStoreTest, HoldsHalfOfTheMemoryThereIsUnlessToldOtherwise) {
+  MemoryLimit memory{1000, "a test"};
+  StoreRegistry registry;
+  add_memory_store(registry, [&] { return memory; });
+  const auto capacity = [&](const std::string& url) {
+    return Handle(*registry.open(url, {clock_})).store().stats().capacity_bytes;
+  };
+  EXPECT_EQ(capacity("memory:"), 500U);
+  EXPECT_EQ(capacity("memory:?bytes=900B"), 900U);
+  EXPECT_EQ(capacity("memory:?bytes=0"), 0U);
+  // 0 is no bound, so even where nothing is left there is one.
+  memory.bytes = 0;
+  EXPECT_EQ(capacity("memory:"), 1U);
+  memory = {};
+  EXPECT_EQ(capacity("memory:"), 0U);
+}
+
+TEST_F(MemoryStoreTest, ALaterHandleTakesTheBoundThatThereIs) {
+  MemoryLimit memory{1000, "a test"};
+  StoreRegistry registry;
+  add_memory_store(registry, [&] { return memory; });
+  Handle first(*registry.open("memory:", {clock_}));
+  memory.bytes = 600;
+  EXPECT_EQ(Handle(*registry.open("memory:", {clock_})).store().stats().capacity_bytes, 500U);
+}
+
 TEST_F(MemoryStoreTest, RefusesAnotherCapacityForAnOpenPool) {
   Handle first = open("memory:a?bytes=1KiB");
   EXPECT_EQ(open("memory:a").store().stats().capacity_bytes, 1024U);

@@ -76,7 +76,7 @@ class StoreRegistryTest : public Test {
     const Result<std::unique_ptr<Store>> store = open(url);
     EXPECT_EQ(store.code(), Code::kInvalid) << url;
     if (store) return "";
-    EXPECT_NE(store.error().message().find("'" + url + "'"), std::string::npos)
+    EXPECT_NE(store.error().message().find("'" + escaped_path(url) + "'"), std::string::npos)
         << store.error().message();
     return store.error().message();
   }
@@ -152,6 +152,32 @@ TEST_F(StoreRegistryTest, RefusesABadValueWithTheNameOfItsOption) {
   const std::string text = refusal("noting:?size_bytes=lots");
   EXPECT_TRUE(contains(text, "size_bytes")) << text;
   EXPECT_TRUE(contains(text, "lots")) << text;
+  EXPECT_FALSE(contains(text, "size_bytes: size_bytes")) << text;
+}
+
+TEST_F(StoreRegistryTest, AnOuterWrapperIsAddedUnlessTheUrlHasItAndNotNamedInErrors) {
+  ASSERT_TRUE(registry_.open("noting:", {clock_}, "outer"));
+  const std::vector<std::string> added = notes_;
+  notes_.clear();
+  ASSERT_TRUE(registry_.open("outer+noting:", {clock_}, "outer"));
+  EXPECT_EQ(notes_, added);
+  notes_.clear();
+  ASSERT_TRUE(open("noting:"));
+  EXPECT_NE(notes_, added);
+  const auto refused = registry_.open("notin:", {clock_}, "outer");
+  ASSERT_FALSE(refused);
+  EXPECT_TRUE(contains(refused.error().message(), "'notin:'")) << refused.error().message();
+}
+
+TEST_F(StoreRegistryTest, ControlCharactersDoNotReachTheTerminal) {
+  for (const std::string url :
+       {"a\x1b[31m:", "noting:?%1b[31m=1", "noting:%1b[31m?x", "memory:%1b[31m"}) {
+    const auto refused = open(url);
+    ASSERT_FALSE(refused) << url;
+    for (const char letter : refused.error().message()) {
+      EXPECT_GE(letter, ' ') << refused.error().message();
+    }
+  }
 }
 
 TEST_F(StoreRegistryTest, RefusesEveryMalformedUrl) {
@@ -196,7 +222,9 @@ TEST_F(StoreRegistryTest, AnswersEveryDamagedUrlWithAStoreOrARefusal) {
     const Result<std::unique_ptr<Store>> store = open(damaged);
     if (store) return;
     EXPECT_EQ(store.code(), Code::kInvalid);
-    EXPECT_TRUE(contains(store.error().message(), "'" + damaged + "'")) << store.error().message();
+    EXPECT_TRUE(contains(store.error().message(), "'" + escaped_path(damaged) + "'"))
+        << store.error().message();
+    for (const char letter : store.error().message()) EXPECT_GE(letter, ' ');
   };
   for (size_t length = 0; length < url.size(); ++length) check(url.substr(0, length));
   for (size_t bit = 0; bit < url.size() * 8; ++bit) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/mutex.h"
+#include "base/quantity.h"
 #include "store/registry.h"
 #include "store/store_items.h"
 
@@ -138,18 +139,21 @@ class MemoryStore final : public Store {
 // The pools that are open through one registry, by name. A pool lives as long as a handle of it.
 class PoolDirectory {
  public:
+  explicit PoolDirectory(std::function<MemoryLimit()> memory) : memory_(std::move(memory)) {}
+
   Result<std::shared_ptr<MemoryPool>> open(const StoreUrl& url) {
-    const auto wanted = static_cast<uint64_t>(url.options.get_integer("bytes"));
-    const bool is_given = url.options.source("bytes") != OptionSource::kDefault;
+    const bool is_given = url.options.is_set("bytes");
+    const auto wanted =
+        is_given ? static_cast<uint64_t>(url.options.get_integer("bytes")) : uint64_t{0};
     MutexLock lock(mutex_);
     std::erase_if(pools_, [](const auto& entry) { return entry.second.expired(); });
     std::weak_ptr<MemoryPool>& entry = pools_[url.path];
     std::shared_ptr<MemoryPool> pool = entry.lock();
     if (pool == nullptr) {
-      pool = std::make_shared<MemoryPool>(wanted);
+      pool = std::make_shared<MemoryPool>(is_given ? wanted : usual_capacity());
       entry = pool;
     } else if (is_given && pool->capacity_bytes() != wanted) {
-      return Error(Code::kInvalid, "store URL '" + url.text + "': bytes is " +
+      return Error(Code::kInvalid, "store URL '" + escaped_path(url.text) + "': bytes is " +
                                        std::to_string(wanted) + ", but the pool '" + url.path +
                                        "' is open with " + std::to_string(pool->capacity_bytes()) +
                                        "; give the same number, or none, or another pool name");
@@ -158,6 +162,14 @@ class PoolDirectory {
   }
 
  private:
+  // Half, because objects cost more than their payload and others need memory too; 0, no bound,
+  // where nobody knows how much there is.
+  uint64_t usual_capacity() const {
+    const size_t available = memory_().bytes;
+    return available == SIZE_MAX ? 0 : std::max<uint64_t>(1, available / 2);
+  }
+
+  const std::function<MemoryLimit()> memory_;
   Mutex mutex_;
   std::map<std::string, std::weak_ptr<MemoryPool>> pools_ TIERCEL_GUARDED_BY(mutex_);
 };
@@ -166,7 +178,8 @@ Status check_pool_name(const StoreUrl& url) {
   constexpr std::string_view kAllowed =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
   if (url.path.find_first_not_of(kAllowed) == std::string::npos) return {};
-  return Error(Code::kInvalid, "store URL '" + url.text + "': the pool name '" + url.path +
+  return Error(Code::kInvalid, "store URL '" + escaped_path(url.text) + "': the pool name '" +
+                                   escaped_path(url.path) +
                                    "' may hold letters, digits, '.', '_' and '-' only, such as "
                                    "memory:pool-a");
 }
@@ -178,6 +191,10 @@ std::unique_ptr<Store> make_memory_store(std::shared_ptr<MemoryPool> pool, const
 }
 
 void register_memory_store(StoreRegistry& registry) {
+  add_memory_store(registry, available_memory);
+}
+
+void add_memory_store(StoreRegistry& registry, std::function<MemoryLimit()> memory) {
   StoreInfo info;
   info.scheme = "memory";
   info.summary =
@@ -185,10 +202,11 @@ void register_memory_store(StoreRegistry& registry) {
       "pool; the path is the pool's name and may be empty";
   info.options.add(make_option(
       "bytes", OptionType::kBytes,
-      "Most payload that the pool holds, least recently used objects go first; 0 is no bound",
-      "0"));
+      "Most payload that the pool holds, least recently used objects go first; 0 is no bound, "
+      "without it half of the memory that is available when the pool is opened",
+      ""));
   // Shared by the copies of the function that the registry may make; it is the registry's state.
-  auto pools = std::make_shared<PoolDirectory>();
+  auto pools = std::make_shared<PoolDirectory>(std::move(memory));
   info.open = [pools](const StoreUrl& url,
                       const StoreContext& context) -> Result<std::unique_ptr<Store>> {
     TIERCEL_TRY(check_pool_name(url));

@@ -194,8 +194,8 @@ class CudaLayoutCopier::Impl {
       payload_bits_ |= host_places_[i].payload;
     }
     return cuda_status(
-        cudaMemcpyAsync(device_places_.get(), host_places_.get(),
-                        copies.size() * sizeof(CopyPlace), cudaMemcpyHostToDevice, stream_.get()),
+        cudaMemcpyAsync(device_places_.get(), host_places_.get(), copies.size() * sizeof(CopyPlace),
+                        cudaMemcpyHostToDevice, stream_.get()),
         "the table of blocks");
   }
 

@@ -193,6 +193,21 @@ TEST_F(RankLoss, WhoeverPollsLateDuringTheHandshakeDoesNotBlameTheRankEither) {
   }
 }
 
+TEST_F(RankLoss, EachStepOfTheHandshakeHasALimitOfItsOwn) {
+  play("stop_before_ready");
+  open(make_geometry(1, 1));
+  ASSERT_TRUE(wait_until([&] { return pid_of(0) != 0; }));
+  clock_.advance(options_.handshake_timeout - Duration(1));
+  ASSERT_TRUE(wait_stopped(0));
+  clock_.advance(options_.handshake_timeout - Duration(1));
+  std::array<Completion, 1> out;
+  plane_->poll(out);
+  EXPECT_EQ(plane_->rank_status(0).state, RankState::kStarting);
+  clock_.advance(Duration(1));
+  plane_->poll(out);
+  EXPECT_EQ(plane_->rank_status(0).state, RankState::kLost);
+}
+
 class KilledBefore : public RankLoss, public ::testing::WithParamInterface<const char*> {};
 
 TEST_P(KilledBefore, RankKilledInTheHandshakeIsStartedAgain) {

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The file that a command's figures are written to at its end (--json).
+//
+// Whatever happens before the end, an earlier file of that name stays as it was: the new one is
+// written beside it and takes its name when it is whole. What is no regular file (/dev/full, a
+// pipe), or what somebody has open (/dev/stdout), is written to as it is.
+//
+// Threads: plain value.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tiercel/status.h"
+
+#include "base/file_descriptor.h"
+
+namespace tiercel {
+
+// Files that the run reads: option and path. Empty paths are passed over.
+using InputFiles = std::vector<std::pair<std::string_view, std::string>>;
+
+class ResultFile {
+ public:
+  // Writes nothing yet, but finds out whether it could. kInvalid, also if `path` is one of `inputs`
+  // under whatever name: the run would destroy what it is about.
+  static Result<ResultFile> open(const std::string& path, const InputFiles& inputs);
+
+  // Once.
+  Status write(std::string_view text);
+
+ private:
+  explicit ResultFile(std::string path) : path_(std::move(path)) {}
+
+  std::string path_;    // as given, for messages
+  std::string target_;  // behind symbolic links
+  FileDescriptor special_;
+  bool in_place_ = false;  // nothing can be made in the folder, but the file itself can be written
+};
+
+}  // namespace tiercel

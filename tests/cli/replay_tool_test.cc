@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// `tiercel replay` as a process: signals, and a system that is short of memory.
+#include <array>
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cli/commands.h"
+#include "support/paths.h"
+#include "support/temp_folder.h"
+
+namespace tiercel {
+namespace {
+
+const std::string kTrace = testing::source_path("data/conversation_trace.jsonl");
+
+// The tool in the background, with /dev/null for standard output.
+class Tool {
+ public:
+  Tool(std::vector<std::string> arguments, const std::string& error_path) {
+    std::vector<char*> argv;
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    pid_ = ::fork();
+    if (pid_ != 0) return;
+    if (std::freopen("/dev/null", "w", stdout) == nullptr) ::_exit(98);
+    if (std::freopen(error_path.c_str(), "w", stderr) == nullptr) ::_exit(98);
+    ::execv(testing::binary_path("tiercel").c_str(), argv.data());
+    ::_exit(99);
+  }
+  void interrupt(int signal) const { EXPECT_EQ(::kill(pid_, signal), 0); }
+  // Its exit status; -1 if it has not exited by itself.
+  int wait() const {
+    int status = 0;
+    EXPECT_EQ(::waitpid(pid_, &status, 0), pid_);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+
+ private:
+  pid_t pid_ = -1;
+};
+
+class ReplayTool : public ::testing::Test {
+ protected:
+  std::string make_pipe(const std::string& name) {
+    std::string path = folder_.path(name);
+    EXPECT_EQ(::mkfifo(path.c_str(), 0600), 0);
+    return path;
+  }
+  std::string error_path() const { return folder_.path("stderr"); }
+
+  testing::TempFolder folder_;
+};
+
+// One signal, and not a byte after it: nothing but the signal can end the reading.
+TEST_F(ReplayTool, OneSignalEndsTheReadingOfATraceThatDoesNotCome) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    const std::string pipe = make_pipe("trace" + std::to_string(signal));
+    const Tool tool({"tiercel", "replay", "--trace", pipe}, error_path());
+    const std::ofstream writer(pipe);  // opens when the tool has
+    tool.interrupt(signal);
+    EXPECT_EQ(tool.wait(), kExitInterrupted) << testing::read_file(error_path());
+  }
+}
+
+TEST_F(ReplayTool, OneSignalEndsTheReadingOfAConfigurationThatDoesNotCome) {
+  const std::string pipe = make_pipe("config");
+  const Tool tool({"tiercel", "replay", "--trace", kTrace, "--config", pipe}, error_path());
+  const std::ofstream writer(pipe);
+  tool.interrupt(SIGTERM);
+  EXPECT_EQ(tool.wait(), kExitInterrupted) << testing::read_file(error_path());
+}
+
+// The store never answers, so the replay is in its first request when the signal comes.
+TEST_F(ReplayTool, CtrlCPrintsWhatThereIsAndExits130EvenIfTheStoreHangs) {
+  const std::string json = make_pipe("json");
+  const Tool tool(
+      {"tiercel", "replay", "--trace", kTrace, "--block-bytes", "256B", "--store",
+       "faulty+memory:?fault_drop=0.3&fault_seed=6", "--patience", "1h", "--json", json},
+      error_path());
+  std::ifstream reader(json);  // opens when the trace has been read
+  tool.interrupt(SIGINT);
+  const std::string figures{std::istreambuf_iterator<char>(reader), {}};
+  EXPECT_EQ(tool.wait(), kExitInterrupted);
+  EXPECT_NE(figures.find("\"complete\": false"), std::string::npos) << figures;
+  EXPECT_EQ(testing::read_file(error_path()), "");
+}
+
+#ifndef TIERCEL_SANITIZED  // sanitizers need all addresses
+
+struct Outcome {
+  int status = -1;
+  std::string text;  // both outputs
+};
+
+// With at most so much address space.
+Outcome run_with_memory(uint64_t kibibytes, const std::string& arguments) {
+  const std::string command = "ulimit -v " + std::to_string(kibibytes) + "; exec " +
+                              testing::binary_path("tiercel") + " " + arguments + " 2>&1";
+  Outcome outcome;
+  FILE* pipe = ::popen(command.c_str(), "r");
+  if (pipe == nullptr) return outcome;
+  std::array<char, 4096> buffer;
+  while (const size_t count = std::fread(buffer.data(), 1, buffer.size(), pipe)) {
+    outcome.text.append(buffer.data(), count);
+  }
+  const int status = ::pclose(pipe);
+  outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return outcome;
+}
+
+// The smallest address space, in steps, in which the tool can do anything at all.
+uint64_t least_kibibytes() {
+  uint64_t kibibytes = 8192;
+  while (run_with_memory(kibibytes, "version").status != kExitOk) kibibytes += 2048;
+  return kibibytes;
+}
+
+TEST_F(ReplayTool, ShortMemoryIsSaidInWordsWhereverItRunsOut) {
+  const uint64_t least = least_kibibytes();
+  bool ran_out = false;
+  for (uint64_t more = 0; more <= 32768; more += 2048) {
+    const Outcome outcome =
+        run_with_memory(least + more,
+                        "replay --metadata-only --host-blocks 50000 --block-tokens "
+                        "16 --limit 200 --trace " +
+                            kTrace);
+    if (outcome.status == kExitOk) continue;
+    ran_out = true;
+    EXPECT_TRUE(outcome.status == kExitFailed || outcome.status == kExitRefused)
+        << least + more << " KiB: " << outcome.status << "\n"
+        << outcome.text;
+    EXPECT_TRUE(outcome.text.starts_with("tiercel")) << outcome.text;
+  }
+  EXPECT_TRUE(ran_out);
+}
+
+TEST_F(ReplayTool, AGoodLineThatMemoryDoesNotSufficeForIsNotSkipped) {
+  const std::string path = folder_.write(
+      "trace.jsonl", R"({"timestamp": 0, "input_length": 5, "output_length": 1, "hash_ids": [1]})"
+                     "\n"
+                     R"({"timestamp": 0, "input_length": 5, "output_length": 1, "hash_ids": [1], )"
+                     "\"x\": \"" +
+                         std::string(15u << 20, 'x') + "\"}\n");
+  const uint64_t least = least_kibibytes();
+  bool ran_out = false;
+  for (uint64_t more = 16384; more <= 131072; more += 8192) {
+    const Outcome outcome = run_with_memory(
+        least + more, "replay --metadata-only --host-blocks 4 --skip-bad-lines --trace " + path);
+    EXPECT_EQ(outcome.text.find("skipped"), std::string::npos) << outcome.text;
+    if (outcome.status == kExitOk) continue;
+    ran_out = true;
+    EXPECT_EQ(outcome.status, kExitFailed) << least + more << " KiB\n" << outcome.text;
+    EXPECT_NE(outcome.text.find("out of memory"), std::string::npos) << outcome.text;
+  }
+  EXPECT_TRUE(ran_out);
+}
+
+#endif
+
+}  // namespace
+}  // namespace tiercel
