@@ -132,6 +132,7 @@ OptionValues OptionTable::defaults() const {
 
 std::string_view OptionTable::example_for(std::string_view name) const {
   std::vector<std::string_view> names;
+  names.reserve(options_.size());
   for (const Option& option : options_) names.push_back(option.name);
   const std::string_view nearest = nearest_name(name, names);
   return nearest.empty() && !names.empty() ? names.front() : nearest;

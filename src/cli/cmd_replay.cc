@@ -28,7 +28,7 @@ Result<Trace> read_trace_of(const ReplayOptions& options) {
 Result<ReplayReport> run(const Trace& trace, const ReplayOptions& options,
                          const CommandContext& context) {
   std::optional<ProgressBar> bar;
-  ReplayContext replay_context{context.clock, context.memory, context.stop, {}};
+  ReplayContext replay_context{context.clock, context.memory, context.stop, {}, context.started};
   if (context.error_is_terminal) {
     bar.emplace(context.error, context.clock);
     replay_context.progress = [&bar](uint64_t done, uint64_t all) { bar->show(done, all); };
@@ -50,7 +50,10 @@ int run_replay_command(const CommandLineOptions& command_line, const CommandCont
   if (!options) return refuse(context, options.error());
   const auto trace = read_trace_of(*options);
   if (!trace) return refuse(context, trace.error());
-  if (context.started != nullptr) context.started->store(true);
+  // Ranks in processes may be long in coming; the replay says when they have.
+  if (context.started != nullptr && options->rank_host == RankHost::kThread) {
+    context.started->store(true);
+  }
   // Before the replay, so that a wrong path does not cost the run.
   std::optional<ResultFile> json_file;
   if (!options->json.empty() && options->json != kStandardOutput) {

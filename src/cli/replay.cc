@@ -422,6 +422,7 @@ Result<ReplayReport> replay(const Trace& trace, const ReplayOptions& options,
                             const ReplayContext& context) {
   Replay run(trace, options, context);
   TIERCEL_TRY(run.open());
+  if (context.started != nullptr) context.started->store(true);
   ReplayReport report = run.run();
   if (options.optimum) {
     report.optimum_hit_blocks = optimum_hit_blocks(trace, options, report.requests);

@@ -27,6 +27,8 @@ struct ReplayContext {
   MemoryLimit memory = available_memory();
   const std::atomic<bool>* stop = nullptr;  // set by someone else: end early
   std::function<void(uint64_t done, uint64_t all)> progress = nullptr;  // after each request
+  // Set when all is open and the first request begins: from then on there may be figures.
+  std::atomic<bool>* started = nullptr;
 };
 
 // An error only for what is refused before the first request. Whatever ends the run later stands in

@@ -160,6 +160,18 @@ TEST(Replay, RanksInProcessesHitAndMoveWhatThreadsDo) {
   EXPECT_EQ(processes.paths.path(OpKind::kLoad).bytes, threads.paths.path(OpKind::kLoad).bytes);
 }
 
+// The replay's clock shows the time of the trace, and ranks in processes that of the machine.
+TEST(Replay, DeadlinesMeanTheSameToRanksInProcesses) {
+  ReplayOptions options = small_blocks(1000, 2);
+  options.rank_host = RankHost::kProcess;
+  options.deadline = std::chrono::seconds(30);
+  const ReplayReport report = run(head_of(whole_trace(), 300), options);
+  EXPECT_TRUE(report.complete);
+  EXPECT_EQ(report.cache.save_failed, 0u);
+  EXPECT_EQ(report.cache.load_failed, 0u);
+  EXPECT_GT(report.loaded_blocks, 0u);
+}
+
 // Ranks are killed in front of a match, in the middle of loads and in the middle of saves.
 TEST(Replay, RanksThatAreKilledCostHitsAndNothingElse) {
   ReplayOptions options = small_blocks(3000, 2);

@@ -116,6 +116,7 @@ class Plane final : public ProcessDataPlane {
   bool submit(std::span<const BlockOp> ops) override {
     if (ops.size() > submit_capacity() || closing_) return false;
     if (ops.empty()) return true;
+    ops = in_time_of_ranks(ops);
     bool is_ended = false;
     for (uint32_t rank = 0; rank < links_.size(); ++rank) {
       const auto& link = links_[rank];
@@ -319,6 +320,22 @@ class Plane final : public ProcessDataPlane {
     instance_.reset();
   }
 
+  // The ranks read CLOCK_MONOTONIC. Where our clock shows another time, deadlines are moved by what
+  // it differs now: a clock that goes as fast, but began elsewhere, is kept all the same.
+  std::span<const BlockOp> in_time_of_ranks(std::span<const BlockOp> ops) {
+    constexpr Duration kSame = std::chrono::milliseconds(1);
+    const Duration ahead = SystemClock().now() - clock_.now();
+    if (ahead < kSame && ahead > -kSame) return ops;
+    translated_.assign(ops.begin(), ops.end());
+    for (BlockOp& op : translated_) {
+      if (op.deadline_ns == INT64_MAX) continue;
+      if (__builtin_add_overflow(op.deadline_ns, ahead.count(), &op.deadline_ns)) {
+        op.deadline_ns = ahead.count() > 0 ? INT64_MAX : INT64_MIN;
+      }
+    }
+    return translated_;
+  }
+
   void wait_for_the_end(TimePoint end, const Clock& system, bool only_ours = false) {
     while (true) {
       progress();
@@ -347,6 +364,7 @@ class Plane final : public ProcessDataPlane {
   std::unique_ptr<Spawner> spawner_;
   std::unique_ptr<InstanceSocket> instance_;
   std::vector<std::unique_ptr<RankLink>> links_;
+  std::vector<BlockOp> translated_;  // scratch of in_time_of_ranks()
   RankShare share_;
   std::vector<Newcomer> newcomers_;
   bool is_door_open_ = true;

@@ -19,7 +19,8 @@
 //
 // Time: nothing happens but within poll(), wait_until_up() and close(), which notice what is due by
 // `clock`: back-off and limits of the plane. Deadlines in operations are read by other
-// processes, by CLOCK_MONOTONIC (SystemClock); a plane under another clock carries none.
+// processes, by CLOCK_MONOTONIC (SystemClock): they are moved by what `clock` differs from it at
+// submission, so it must go as fast as that; under one that stands still, carry none.
 // Threads: the control thread, as DataPlane says; inside is one thread that starts processes, so
 // that the control thread does not wait for exec, and so that ranks die when the process does and
 // not when some thread of it does.
