@@ -75,12 +75,13 @@ struct StoreStats {
   uint64_t failures = 0;  // items that ended in neither ok nor not_found, ever
 };
 
-// Whether a store is being asked at all. A store without a guard is always kUp.
+// Whether a store is being asked at all, the more healthy the smaller. A store without a guard is
+// always kUp.
 enum class StoreCondition : uint8_t {
   kNone = 0,     // there is no store
   kUp = 1,       // it is asked
-  kOpen = 2,     // it failed and is left alone: everything ends as unavailable at once
-  kProbing = 3,  // a few operations find out whether it is back
+  kProbing = 2,  // a few operations find out whether it is back
+  kOpen = 3,     // it failed and is left alone: everything ends as unavailable at once
 };
 // "none", "up", "open", "probing"
 std::string_view to_string(StoreCondition condition);

@@ -86,6 +86,8 @@ struct PathStats {
   uint64_t corrupt = 0;  // of these: bytes that did not prove to be what was asked for
   uint64_t bytes = 0;    // payload moved by ok operations
   uint64_t busy_ns = 0;  // time spent copying, or from submission to completion for a store
+
+  PathStats& operator+=(const PathStats& other);
 };
 struct RankStats {
   std::array<PathStats, kOpKindCount> paths;

@@ -3,11 +3,11 @@
 
 #include <cerrno>
 #include <fstream>
-#include <system_error>
 
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/error_text.h"
 #include "base/file_descriptor.h"
 #include "base/memfd.h"
 #include "base/quantity.h"
@@ -17,8 +17,6 @@ namespace {
 
 // Also the alignment of every arena: a transparent huge page starts at a multiple of its size.
 constexpr size_t kHugePageBytes = size_t{2} << 20;
-
-std::string error_text(int error) { return std::generic_category().message(error); }
 
 size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 

@@ -5,22 +5,21 @@
 #include <cerrno>
 #include <string>
 #include <string_view>
-#include <system_error>
 
 #include <fcntl.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "base/error_text.h"
 
 namespace tiercel {
 
 Result<EventFd> EventFd::create() {
   FileDescriptor fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!fd) {
-    return Error(Code::kUnavailable,
-                 "eventfd could not be made: " + std::generic_category().message(errno) +
-                     "; raise the limit of open files (ulimit -n)");
+    return Error(Code::kUnavailable, "eventfd could not be made: " + error_text(errno) +
+                                         "; raise the limit of open files (ulimit -n)");
   }
   return EventFd(std::move(fd));
 }

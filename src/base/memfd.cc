@@ -2,21 +2,15 @@
 #include "base/memfd.h"
 
 #include <cerrno>
-#include <system_error>
 
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include "base/error_text.h"
 #include "base/quantity.h"
 
 namespace tiercel {
-namespace {
-
-std::string error_text(int error) { return std::generic_category().message(error); }
-
-}  // namespace
-
 Result<FileDescriptor> make_memfd(const std::string& name, size_t bytes) {
   FileDescriptor fd(::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) {

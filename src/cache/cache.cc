@@ -43,17 +43,13 @@ std::unique_ptr<EvictionPolicy> make_policy(const CacheConfig& config, BlockInde
 }
 
 StoreHealth worst_store_health(const DataPlane& plane) {
-  // From healthy to not: of these an operator wants to know the last.
-  constexpr auto kRankOf = [](StoreCondition condition) {
-    return condition == StoreCondition::kOpen ? 4 : static_cast<int>(condition);
-  };
   StoreHealth worst{.condition = StoreCondition::kNone};
   uint64_t opened = 0, refused = 0;
   for (uint32_t rank = 0; rank < plane.rank_count(); ++rank) {
     const StoreHealth health = plane.stats(rank).store;
     opened += health.opened;
     refused += health.refused;
-    if (kRankOf(health.condition) > kRankOf(worst.condition)) worst = health;
+    if (health.condition > worst.condition) worst = health;
   }
   worst.opened = opened;
   worst.refused = refused;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <optional>
 
 #include "cli/bench.h"
 #include "cli/commands.h"
@@ -8,8 +7,6 @@
 
 namespace tiercel {
 namespace {
-
-constexpr std::string_view kStandardOutput = "-";
 
 int refuse(const CommandContext& context, const Error& error) {
   context.error << "tiercel bench: " << error.message() << "\n";
@@ -58,15 +55,9 @@ int run_bench_command(const CommandLineOptions& command_line, const CommandConte
   if (!fits) return refuse(context, fits.error());
   if (context.started != nullptr) context.started->store(true);
   const bool json_only = options->json == kStandardOutput;
-  std::optional<ResultFile> json_file;
-  if (!options->json.empty() && !json_only) {
-    const std::string config = values->is_set("config") ? values->get_string("config") : "";
-    auto opened = ResultFile::open(options->json, {{"config", config}});
-    if (!opened) return refuse(context, opened.error());
-    json_file.emplace(*std::move(opened));
-  }
+  auto json_file = open_json_file(options->json, *values);
+  if (!json_file) return refuse(context, json_file.error());
 
-  if (context.started != nullptr) context.started->store(true);
   BenchFigures all;
   int status = kExitOk;
   for (const std::string& name : options->subjects) {
@@ -81,8 +72,8 @@ int run_bench_command(const CommandLineOptions& command_line, const CommandConte
     all.insert(all.end(), figures->begin(), figures->end());
   }
   if (json_only) context.out << bench_json(all);
-  if (json_file) {
-    const Status written = json_file->write(bench_json(all));
+  if (*json_file) {
+    const Status written = (**json_file).write(bench_json(all));
     if (!written) {
       context.error << "tiercel bench: " << written.error().message() << "\n";
       status = kExitFailed;

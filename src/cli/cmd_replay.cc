@@ -11,8 +11,6 @@
 namespace tiercel {
 namespace {
 
-constexpr std::string_view kStandardOutput = "-";
-
 int refuse(const CommandContext& context, const Error& error) {
   context.error << "tiercel replay: " << error.message() << "\n";
   return kExitRefused;
@@ -55,13 +53,8 @@ int run_replay_command(const CommandLineOptions& command_line, const CommandCont
     context.started->store(true);
   }
   // Before the replay, so that a wrong path does not cost the run.
-  std::optional<ResultFile> json_file;
-  if (!options->json.empty() && options->json != kStandardOutput) {
-    const std::string config = values->is_set("config") ? values->get_string("config") : "";
-    auto opened = ResultFile::open(options->json, {{"trace", options->trace}, {"config", config}});
-    if (!opened) return refuse(context, opened.error());
-    json_file.emplace(*std::move(opened));
-  }
+  auto json_file = open_json_file(options->json, *values, {{"trace", options->trace}});
+  if (!json_file) return refuse(context, json_file.error());
 
   const auto report = run(*trace, *options, context);
   if (!report) return refuse(context, report.error());
@@ -71,8 +64,8 @@ int run_replay_command(const CommandLineOptions& command_line, const CommandCont
     context.out << to_text(*report);
   }
   int status = exit_status(*report);
-  if (json_file) {
-    const Status written = json_file->write(to_json(*report));
+  if (*json_file) {
+    const Status written = (**json_file).write(to_json(*report));
     if (!written) {
       context.error << "tiercel replay: " << written.error().message() << "\n";
       status = kExitFailed;

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include "base/error_text.h"
 #include "base/quantity.h"
 
 namespace tiercel {
@@ -17,7 +18,7 @@ constexpr size_t kFirstBufferBytes = 256u << 10;
 
 Error system_error(const std::string& path, const char* what, int number) {
   return Error(number == ENOENT ? Code::kNotFound : Code::kInvalid,
-               path + ": " + what + ": " + std::strerror(number));
+               path + ": " + what + ": " + error_text(number));
 }
 
 }  // namespace

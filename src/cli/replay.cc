@@ -363,11 +363,7 @@ ReplayReport Replay::finish_report() {
   for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
     const RankStats stats = local_->data_plane().stats(rank);
     for (size_t kind = 0; kind < kOpKindCount; ++kind) {
-      report_.paths.paths[kind].ops += stats.paths[kind].ops;
-      report_.paths.paths[kind].failed += stats.paths[kind].failed;
-      report_.paths.paths[kind].corrupt += stats.paths[kind].corrupt;
-      report_.paths.paths[kind].bytes += stats.paths[kind].bytes;
-      report_.paths.paths[kind].busy_ns += stats.paths[kind].busy_ns;
+      report_.paths.paths[kind] += stats.paths[kind];
     }
   }
   report_.cache = local_->cache().stats();

@@ -2,13 +2,13 @@
 #include "cli/result_file.h"
 
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <system_error>
 
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include "base/error_text.h"
 #include "base/quantity.h"
 
 namespace tiercel {
@@ -23,7 +23,7 @@ Error refused(const std::string& path, const std::string& why) {
   return Error(Code::kInvalid, "json is " + quoted_path(path) + ", which " + why);
 }
 Error cannot_write(const std::string& path, int error) {
-  return refused(path, std::string("cannot be written: ") + std::strerror(error));
+  return refused(path, std::string("cannot be written: ") + error_text(error));
 }
 
 // Whether the name stands for what some process has open.
@@ -137,6 +137,14 @@ Result<ResultFile> ResultFile::open(const std::string& path, const InputFiles& i
   return file;
 }
 
+Result<std::optional<ResultFile>> open_json_file(const std::string& json,
+                                                 const OptionValues& values, InputFiles inputs) {
+  if (json.empty() || json == kStandardOutput) return std::optional<ResultFile>();
+  if (values.is_set("config")) inputs.emplace_back("config", values.get_string("config"));
+  TIERCEL_TRY_ASSIGN(ResultFile file, ResultFile::open(json, inputs));
+  return std::optional<ResultFile>(std::move(file));
+}
+
 Status ResultFile::write(std::string_view text) {
   int error = 0;
   if (special_) {
@@ -149,7 +157,7 @@ Status ResultFile::write(std::string_view text) {
   }
   if (error == 0) return {};
   return Error(Code::kUnavailable,
-               "json: " + quoted_path(path_) + " could not be written: " + std::strerror(error));
+               "json: " + quoted_path(path_) + " could not be written: " + error_text(error));
 }
 
 }  // namespace tiercel

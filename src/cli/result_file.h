@@ -9,6 +9,7 @@
 // Threads: plain value.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -17,11 +18,15 @@
 #include "tiercel/status.h"
 
 #include "base/file_descriptor.h"
+#include "base/option_table.h"
 
 namespace tiercel {
 
 // Files that the run reads: option and path. Empty paths are passed over.
 using InputFiles = std::vector<std::pair<std::string_view, std::string>>;
+
+// --json with this name is standard output.
+inline constexpr std::string_view kStandardOutput = "-";
 
 class ResultFile {
  public:
@@ -40,5 +45,11 @@ class ResultFile {
   FileDescriptor special_;
   bool in_place_ = false;  // nothing can be made in the folder, but the file itself can be written
 };
+
+// The file of --json: nothing if `json` is empty or standard output. `values` may name a config
+// file, which is one of the inputs beside `inputs`.
+Result<std::optional<ResultFile>> open_json_file(const std::string& json,
+                                                 const OptionValues& values,
+                                                 InputFiles inputs = {});
 
 }  // namespace tiercel

@@ -4,19 +4,19 @@
 #include <algorithm>
 #include <cerrno>
 #include <string>
-#include <system_error>
 #include <utility>
 
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
 
 #include "base/assert.h"
+#include "base/error_text.h"
 
 namespace tiercel {
 namespace {
 
 Error system_error(const std::string& what) {
-  return Error(Code::kUnavailable, what + " failed: " + std::generic_category().message(errno) +
+  return Error(Code::kUnavailable, what + " failed: " + error_text(errno) +
                                        "; the limits are those of open files (ulimit -n) and of "
                                        "epoll watches (/proc/sys/fs/epoll)");
 }

@@ -10,7 +10,7 @@
 #include "base/assert.h"
 #include "transfer/fifo.h"
 #include "transfer/op_queue.h"
-#include "transfer/path_counters.h"
+#include "transfer/shared_stats.h"
 #include "transfer/slot_io.h"
 #include "transfer/store_requests.h"
 
@@ -364,7 +364,7 @@ class RankWorker::Impl {
   bool store_refuses_ = false;  // busy: not asked again within one progress()
   bool closing_ = false;
   bool closed_ = false;
-  PathCounters counters_;
+  SharedStats counters_;
 
   // Kept to be used again.
   std::vector<BlockOp> copy_ops_;

@@ -3,6 +3,15 @@
 
 namespace tiercel {
 
+PathStats& PathStats::operator+=(const PathStats& other) {
+  ops += other.ops;
+  failed += other.failed;
+  corrupt += other.corrupt;
+  bytes += other.bytes;
+  busy_ns += other.busy_ns;
+  return *this;
+}
+
 std::string_view to_string(OpKind kind) {
   switch (kind) {
     case OpKind::kLoad:

@@ -3,7 +3,6 @@
 // F04: for models whose KV is equal on every rank, each rank stored its own copy; capacity and
 // write traffic were multiplied by the number of ranks.
 #include <algorithm>
-#include <array>
 #include <set>
 #include <string>
 
@@ -11,6 +10,7 @@
 
 #include "base/arena.h"
 #include "cache/cache_fixture.h"
+#include "cache/local_cache_run.h"
 
 namespace tiercel {
 namespace {
@@ -55,20 +55,6 @@ class FieldCaseF04Hosts : public CacheFixture, public ::testing::WithParamInterf
   std::span<std::byte> memory_of(uint32_t rank) {
     return device_[rank]->memory().first(2 * kBlocks * kBytes);
   }
-  static uint32_t run(LocalCache& local) {
-    std::array<CacheEvent, 8> events;
-    uint32_t loaded = 0;
-    for (int round = 0; round < 100000; ++round) {
-      const size_t count = local.cache().poll(events);
-      for (size_t i = 0; i < count; ++i) {
-        if (events[i].kind == EventKind::kLoadDone) loaded = events[i].blocks;
-      }
-      if (count == 0 && local.cache().idle()) return loaded;
-      local.wait(std::chrono::milliseconds(1));
-    }
-    ADD_FAILURE() << "not idle";
-    return loaded;
-  }
 
   // Of all ranks together.
   static uint64_t moved(LocalCache& local, OpKind kind) {
@@ -86,7 +72,7 @@ class FieldCaseF04Hosts : public CacheFixture, public ::testing::WithParamInterf
       std::fill(target.begin(), target.end(), std::byte{0});
     }
     ASSERT_TRUE(local.cache().load(RequestId(9), keys, 0, device(kBlocks, kBlocks), kNoDeadline));
-    EXPECT_EQ(run(local), kBlocks);
+    EXPECT_EQ(run_until_idle(local), kBlocks);
     for (uint32_t rank = 0; rank < kRanks; ++rank) {
       const auto memory = memory_of(rank);
       EXPECT_TRUE(
@@ -107,7 +93,7 @@ TEST_P(FieldCaseF04Hosts, OneCopyIsWrittenAndEveryRankLoadsIt) {
   const auto keys = test_keys(kBlocks);
   ASSERT_TRUE(used.save(RequestId(1), keys, 0, device(kBlocks)));
   ASSERT_TRUE(used.commit(RequestId(1), kBlocks * 4));
-  run(**local);
+  run_until_idle(**local);
   ASSERT_TRUE(used.finish(RequestId(1)));
   EXPECT_EQ(moved(**local, OpKind::kSave), kBlocks * kBytes) << "one copy in the host tier";
   EXPECT_EQ(moved(**local, OpKind::kStorePut), kBlocks * kBytes) << "one copy in the store";
@@ -115,9 +101,9 @@ TEST_P(FieldCaseF04Hosts, OneCopyIsWrittenAndEveryRankLoadsIt) {
 
   // And back from the store, which has nothing else.
   used.clear();
-  run(**local);
+  run_until_idle(**local);
   ASSERT_EQ(used.prefetch(RequestId(2), keys, 0, kNoDeadline), true);
-  run(**local);
+  run_until_idle(**local);
   EXPECT_EQ(moved(**local, OpKind::kStoreGet), kBlocks * kBytes);
   ASSERT_TRUE(used.finish(RequestId(2)));
   expect_loads(**local, keys);

@@ -9,6 +9,7 @@
 #include "tiercel/engine_layouts.h"
 
 #include "base/manual_clock.h"
+#include "cache/local_cache_run.h"
 #include "support/child_process.h"
 
 namespace tiercel {
@@ -58,33 +59,17 @@ class LocalCacheTest : public ::testing::Test {
     return blocks;
   }
 
-  // Polls until nothing is in flight; the last load's blocks.
-  uint32_t settle(LocalCache& local) {
-    std::array<CacheEvent, 8> events;
-    uint32_t loaded = 0;
-    for (int round = 0; round < 100000; ++round) {
-      const size_t count = local.cache().poll(events);
-      for (size_t i = 0; i < count; ++i) {
-        if (events[i].kind == EventKind::kLoadDone) loaded = events[i].blocks;
-      }
-      if (count == 0 && local.cache().idle()) return loaded;
-      local.wait(std::chrono::milliseconds(1));
-    }
-    ADD_FAILURE() << "not idle";
-    return loaded;
-  }
-
   // Request 1 stores device blocks 0 to 3, request 2 loads them into 8 to 11.
   uint32_t save_and_load(LocalCache& local, const std::vector<BlockKey>& keys) {
     Cache& cache = local.cache();
     EXPECT_TRUE(cache.save(RequestId(1), keys, 0, device_blocks(0, 4)).has_value());
     EXPECT_TRUE(cache.commit(RequestId(1), 4 * kBlockTokens).has_value());
-    settle(local);
+    run_until_idle(local);
     EXPECT_TRUE(cache.finish(RequestId(1)).has_value());
     EXPECT_EQ(cache.match(keys, 0).ready_blocks, 4u);
     const auto started = cache.load(RequestId(2), keys, 0, device_blocks(8, 4), kNoDeadline);
     EXPECT_TRUE(started.has_value());
-    const uint32_t loaded = settle(local);
+    const uint32_t loaded = run_until_idle(local);
     EXPECT_TRUE(cache.finish(RequestId(2)).has_value());
     return loaded;
   }
@@ -129,12 +114,12 @@ TEST_F(LocalCacheTest, CachesOfOneRegistryShareAStore) {
   const auto started = cache.prefetch(RequestId(5), request_keys, 0, kNoDeadline);
   ASSERT_TRUE(started.has_value());
   EXPECT_TRUE(*started);
-  settle(**second);
+  run_until_idle(**second);
   EXPECT_EQ(cache.match(request_keys, 0).ready_blocks, 4u);
   auto stranger = LocalCache::open(config, clock_);
   ASSERT_TRUE(stranger.has_value());
   ASSERT_TRUE((*stranger)->cache().prefetch(RequestId(5), request_keys, 0, kNoDeadline));
-  settle(**stranger);
+  run_until_idle(**stranger);
   EXPECT_EQ((*stranger)->cache().match(request_keys, 0).ready_blocks, 0u);
 }
 
@@ -209,7 +194,7 @@ TEST_F(LocalCacheTest, F29AForkedChildIsRefusedClearlyAndTheParentGoesOnUndamage
   EXPECT_EQ((*local)->cache().match(request_keys, 0).ready_blocks, 4u);
   ASSERT_TRUE(
       (*local)->cache().load(RequestId(3), request_keys, 0, device_blocks(12, 4), kNoDeadline));
-  EXPECT_EQ(settle(**local), 4u);
+  EXPECT_EQ(run_until_idle(**local), 4u);
   for (uint32_t i = 0; i < 4; ++i) {
     EXPECT_TRUE(std::equal(block(0, i).begin(), block(0, i).end(), block(0, 12 + i).begin())) << i;
   }

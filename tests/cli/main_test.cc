@@ -1,38 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The tool as a user runs it.
-#include <array>
-#include <cstdio>
 #include <string>
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "cli/commands.h"
 #include "support/paths.h"
-#include "support/temp_folder.h"
+#include "support/shell.h"
 
 namespace tiercel {
 namespace {
 
-struct Outcome {
-  int status = -1;
-  std::string text;  // both outputs
-};
+using testing::Outcome;
 
 Outcome run_tool(const std::string& arguments) {
-  const std::string command = testing::binary_path("tiercel") + " " + arguments + " 2>&1";
-  Outcome outcome;
-  FILE* pipe = ::popen(command.c_str(), "r");
-  if (pipe == nullptr) return outcome;
-  std::array<char, 4096> buffer;
-  while (const size_t count = std::fread(buffer.data(), 1, buffer.size(), pipe)) {
-    outcome.text.append(buffer.data(), count);
-  }
-  const int status = ::pclose(pipe);
-  outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return outcome;
+  return testing::run_shell(testing::binary_path("tiercel") + " " + arguments);
 }
 
 bool contains(const Outcome& outcome, std::string_view text) {

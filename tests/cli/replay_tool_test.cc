@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // `tiercel replay` as a process: signals, and a system that is short of memory.
-#include <array>
 #include <csignal>
 #include <cstdio>
 #include <fstream>
@@ -15,6 +14,7 @@
 
 #include "cli/commands.h"
 #include "support/paths.h"
+#include "support/shell.h"
 #include "support/temp_folder.h"
 
 namespace tiercel {
@@ -96,25 +96,10 @@ TEST_F(ReplayTool, CtrlCPrintsWhatThereIsAndExits130EvenIfTheStoreHangs) {
 
 #ifndef TIERCEL_SANITIZED  // sanitizers need all addresses
 
-struct Outcome {
-  int status = -1;
-  std::string text;  // both outputs
-};
-
 // With at most so much address space.
-Outcome run_with_memory(uint64_t kibibytes, const std::string& arguments) {
-  const std::string command = "ulimit -v " + std::to_string(kibibytes) + "; exec " +
-                              testing::binary_path("tiercel") + " " + arguments + " 2>&1";
-  Outcome outcome;
-  FILE* pipe = ::popen(command.c_str(), "r");
-  if (pipe == nullptr) return outcome;
-  std::array<char, 4096> buffer;
-  while (const size_t count = std::fread(buffer.data(), 1, buffer.size(), pipe)) {
-    outcome.text.append(buffer.data(), count);
-  }
-  const int status = ::pclose(pipe);
-  outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return outcome;
+testing::Outcome run_with_memory(uint64_t kibibytes, const std::string& arguments) {
+  return testing::run_shell("ulimit -v " + std::to_string(kibibytes) + "; exec " +
+                            testing::binary_path("tiercel") + " " + arguments);
 }
 
 // The smallest address space, in steps, in which the tool can do anything at all.
@@ -128,7 +113,7 @@ TEST_F(ReplayTool, ShortMemoryIsSaidInWordsWhereverItRunsOut) {
   const uint64_t least = least_kibibytes();
   bool ran_out = false;
   for (uint64_t more = 0; more <= 32768; more += 2048) {
-    const Outcome outcome =
+    const testing::Outcome outcome =
         run_with_memory(least + more,
                         "replay --metadata-only --host-blocks 50000 --block-tokens "
                         "16 --limit 200 --trace " +
@@ -153,7 +138,7 @@ TEST_F(ReplayTool, AGoodLineThatMemoryDoesNotSufficeForIsNotSkipped) {
   const uint64_t least = least_kibibytes();
   bool ran_out = false;
   for (uint64_t more = 16384; more <= 131072; more += 8192) {
-    const Outcome outcome = run_with_memory(
+    const testing::Outcome outcome = run_with_memory(
         least + more, "replay --metadata-only --host-blocks 4 --skip-bad-lines --trace " + path);
     EXPECT_EQ(outcome.text.find("skipped"), std::string::npos) << outcome.text;
     if (outcome.status == kExitOk) continue;

@@ -93,7 +93,7 @@ void lie_to_control(Input& input) {
       static_cast<void>(outstanding.remove(out[i].job, out[i].item));
     }
     const StoreHealth health = port.stats().store;
-    require(health.condition <= StoreCondition::kProbing && health.cause <= Code::kInternal,
+    require(health.condition <= StoreCondition::kOpen && health.cause <= Code::kInternal,
             "statistics of any bits are statistics");
     port.is_broken();
     // A plane has cut it off by now; what it has given it is the rank's alone to lose.

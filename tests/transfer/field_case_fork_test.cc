@@ -9,9 +9,9 @@
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <poll.h>
 
 #include "support/child_process.h"
+#include "support/wait_readable.h"
 #include "transfer/fake_store.h"
 #include "transfer/in_process_data_plane.h"
 #include "transfer/rank_fixture.h"
@@ -20,13 +20,6 @@ namespace tiercel {
 namespace {
 
 using namespace testing;
-
-constexpr int kHangMs = 60'000;
-
-bool readable(int fd, int timeout_ms) {
-  pollfd source{.fd = fd, .events = POLLIN, .revents = 0};
-  return ::poll(&source, 1, timeout_ms) == 1;
-}
 
 class FieldCaseF29 : public ::testing::Test {
  protected:

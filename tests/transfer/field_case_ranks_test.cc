@@ -10,8 +10,8 @@
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <poll.h>
 
+#include "support/wait_readable.h"
 #include "transfer/fake_store.h"
 #include "transfer/in_process_data_plane.h"
 #include "transfer/rank_fixture.h"
@@ -21,17 +21,13 @@ namespace {
 
 using namespace testing;
 
-// Only there so that a wake-up that never comes fails a test instead of hanging it.
-constexpr int kHangMs = 60'000;
-
 constexpr GroupId kGroup{0};
 
 // Sleeps on the descriptor until `count` completions have come.
 std::vector<Completion> wait_for(DataPlane& plane, size_t count) {
   std::vector<Completion> all;
   while (all.size() < count) {
-    pollfd source{.fd = plane.completion_fd(), .events = POLLIN, .revents = 0};
-    if (::poll(&source, 1, kHangMs) != 1) {
+    if (!readable(plane.completion_fd(), kHangMs)) {
       ADD_FAILURE() << "no wake-up; " << all.size() << " of " << count << " came";
       return all;
     }

@@ -11,8 +11,8 @@
 
 #include <dirent.h>
 #include <gtest/gtest.h>
-#include <poll.h>
 
+#include "support/wait_readable.h"
 #include "transfer/fake_store.h"
 #include "transfer/rank_fixture.h"
 
@@ -20,14 +20,6 @@ namespace tiercel {
 namespace {
 
 using namespace testing;
-
-// Only there so that a broken wake-up fails a test instead of hanging it.
-constexpr int kHangMs = 60'000;
-
-bool readable(int fd, int timeout_ms) {
-  pollfd source{.fd = fd, .events = POLLIN, .revents = 0};
-  return ::poll(&source, 1, timeout_ms) == 1;
-}
 
 class InProcessDataPlaneTest : public ::testing::Test {
  protected:

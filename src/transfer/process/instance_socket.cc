@@ -4,7 +4,6 @@
 #include <array>
 #include <cerrno>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
 #include <fcntl.h>
@@ -12,13 +11,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/error_text.h"
 #include "base/quantity.h"
 #include "transfer/process/rank_socket.h"
 
 namespace tiercel {
 namespace {
-
-std::string error_text(int error) { return std::generic_category().message(error); }
 
 Status check_name(const std::string& instance) {
   constexpr std::string_view kAllowed =

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "base/error_text.h"
 #include "base/fork_guard.h"
 #include "base/memfd.h"
 #include "base/quantity.h"
@@ -41,8 +42,6 @@ constexpr size_t kEventsAtOnce = 64;
 constexpr size_t kNewcomersMax = 2 * kRankCountMax;
 // A process that was killed is gone in no time, unless the kernel itself holds it.
 constexpr Duration kReapTime = std::chrono::seconds(5);
-
-std::string error_text(int error) { return std::generic_category().message(error); }
 
 Error refuse(const std::string& what, const std::string& value, const std::string& allowed) {
   return Error(Code::kInvalid, what + " is " + value + "; allowed: " + allowed);

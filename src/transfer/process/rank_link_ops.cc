@@ -17,13 +17,7 @@ bool fills_slot(OpKind kind) { return kind == OpKind::kSave || kind == OpKind::k
 
 RankStats sum(const RankStats& a, const RankStats& b) {
   RankStats total = b;
-  for (size_t i = 0; i < total.paths.size(); ++i) {
-    total.paths[i].ops += a.paths[i].ops;
-    total.paths[i].failed += a.paths[i].failed;
-    total.paths[i].corrupt += a.paths[i].corrupt;
-    total.paths[i].bytes += a.paths[i].bytes;
-    total.paths[i].busy_ns += a.paths[i].busy_ns;
-  }
+  for (size_t i = 0; i < total.paths.size(); ++i) total.paths[i] += a.paths[i];
   total.store.opened += a.store.opened;
   total.store.refused += a.store.refused;
   return total;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // RankLink: how a start of the rank begins, up to the welcome.
-#include <system_error>
 #include <utility>
 
 #include "base/assert.h"
+#include "base/error_text.h"
 #include "transfer/process/rank_link.h"
 #include "transfer/rank_loop.h"
 
@@ -32,9 +32,8 @@ void RankLink::on_spawned(SpawnReply reply) {
   if (reply.pid == 0) {
     if (phase_ != Phase::kLeaving) {
       phase_ = Phase::kHello;
-      lose(Error(Code::kUnavailable, context_.options.program +
-                                         " could not be started: " + reply.call + ": " +
-                                         std::generic_category().message(reply.error)));
+      lose(Error(Code::kUnavailable, context_.options.program + " could not be started: " +
+                                         reply.call + ": " + error_text(reply.error)));
     } else {
       let_go();
     }

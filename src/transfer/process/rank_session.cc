@@ -4,13 +4,13 @@
 #include <atomic>
 #include <cerrno>
 #include <optional>
-#include <system_error>
 #include <utility>
 
 #include <fcntl.h>
 #include <sys/mman.h>
 
 #include "base/arena.h"
+#include "base/error_text.h"
 #include "base/memfd.h"
 #include "base/quantity.h"
 #include "store/registry.h"
@@ -138,8 +138,8 @@ class Session final : public RankSession {
     TIERCEL_TRY_ASSIGN(host_, Arena::map(std::move(fd), bytes, arena));
     if (!welcome.lock_memory) return {};
     if (::mlock(host_->memory().data(), bytes) == 0) return {};
-    return Error(Code::kNoSpace, format_bytes(bytes) + " of host memory could not be locked: " +
-                                     std::generic_category().message(errno) +
+    return Error(Code::kNoSpace, format_bytes(bytes) +
+                                     " of host memory could not be locked: " + error_text(errno) +
                                      "; raise the limit (ulimit -l) or do without lock_memory");
   }
 

@@ -4,7 +4,6 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <system_error>
 
 #include <fcntl.h>
 #include <poll.h>
@@ -13,6 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/error_text.h"
 #include "transfer/process/messages.h"
 #include "transfer/rank_loop.h"
 
@@ -21,8 +21,6 @@ namespace {
 
 constexpr int kBacklog = 64;
 constexpr int kSocketType = SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK;
-
-std::string error_text(int error) { return std::generic_category().message(error); }
 
 bool no_descriptors(int error) { return error == EMFILE || error == ENFILE; }
 

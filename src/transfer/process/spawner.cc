@@ -3,7 +3,6 @@
 
 #include <cerrno>
 #include <initializer_list>
-#include <system_error>
 #include <utility>
 
 #include <fcntl.h>
@@ -16,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "base/error_text.h"
 #include "base/thread.h"
 
 namespace tiercel {
@@ -75,8 +75,8 @@ class SpawnPlan {
 Result<FileDescriptor> open_process(int64_t pid) {
   FileDescriptor process(static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0)));
   if (!process) {
-    return Error(Code::kUnavailable, "process " + std::to_string(pid) + " cannot be watched: " +
-                                         std::generic_category().message(errno));
+    return Error(Code::kUnavailable,
+                 "process " + std::to_string(pid) + " cannot be watched: " + error_text(errno));
   }
   return process;
 }

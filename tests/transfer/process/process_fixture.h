@@ -16,7 +16,6 @@
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -25,18 +24,11 @@
 #include "base/manual_clock.h"
 #include "base/memfd.h"
 #include "support/paths.h"
+#include "support/wait_readable.h"
 #include "transfer/process/process_data_plane.h"
 #include "transfer/rank_fixture.h"
 
 namespace tiercel::testing {
-
-// Only there so that what never happens fails a test instead of hanging it.
-inline constexpr int kHangMs = 60'000;
-
-inline bool readable(int fd, int timeout_ms) {
-  pollfd source{.fd = fd, .events = POLLIN, .revents = 0};
-  return ::poll(&source, 1, timeout_ms) == 1;
-}
 
 // Whether a process is in the table of processes, also as a zombie.
 inline bool exists(int64_t pid) { return ::kill(static_cast<pid_t>(pid), 0) == 0; }
