@@ -115,7 +115,7 @@ Result<std::unique_ptr<DeviceCopier>> make_copier(const LocalCacheConfig& config
   for (size_t group = 0; group < group_count; ++group) {
     groups.push_back({config.device_memory[rank][group], config.cache.payload_bytes[group][rank]});
   }
-  TIERCEL_TRY_ASSIGN(ContiguousCopier copier, ContiguousCopier::create(std::move(groups)));
+  TIERCEL_TRY_ASSIGN(ContiguousCopier copier, ContiguousCopier::create(groups));
   return std::make_unique<ContiguousCopier>(std::move(copier));
 }
 

@@ -57,7 +57,7 @@ DeviceGroup interleaved_group(std::span<std::byte> memory, uint32_t block_count,
     DevicePart& part = layer.parts.emplace_back();
     part.memory = memory;
     part.offset_bytes = k * run_bytes;
-    part.block_stride_bytes = 2 * runs * run_bytes;
+    part.block_stride_bytes = uint64_t{2} * runs * run_bytes;
     part.run_bytes = run_bytes;
     part.inner = {runs, 2 * run_bytes};
   }
@@ -130,7 +130,7 @@ class Lane {
 Status measure(const BenchOptions& options, const BenchContext& context, Areas& areas,
                uint64_t run_bytes, BenchFigures& figures) {
   const auto runs = static_cast<uint32_t>(options.host_block_bytes / (2 * run_bytes));
-  const uint64_t block_bytes = 2 * runs * run_bytes;
+  const uint64_t block_bytes = uint64_t{2} * runs * run_bytes;
   const auto block_count =
       static_cast<uint32_t>(std::max<uint64_t>(1, options.host_bytes / block_bytes));
   TIERCEL_TRY_ASSIGN(const DeviceLayout layout,

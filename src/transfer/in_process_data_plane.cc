@@ -22,6 +22,7 @@ class InProcessDataPlane final : public DataPlane {
   ~InProcessDataPlane() override {
     if (fork_guard_.is_inherited()) {
       // The threads are not here to be joined, and what the stores hold open is the parent's.
+      // NOLINTNEXTLINE(bugprone-unused-return-value): left behind on purpose
       for (auto& rank : ranks_) static_cast<void>(rank.release());
       return;
     }

@@ -67,6 +67,7 @@ TIERCEL_HOST_DEVICE void copy_units(const PartPlan& part, const CopyPlace* place
 #ifdef __CUDA_ARCH__
     *reinterpret_cast<Unit*>(to) = *reinterpret_cast<const Unit*>(from);
 #else
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): addresses are numbers here
     std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), sizeof(Unit));
 #endif
   }

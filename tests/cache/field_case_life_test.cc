@@ -161,7 +161,8 @@ TEST_F(FieldCaseLife, F19LateAnswersOfBothDirectionsDoNotTouchTheNextLifeOfTheId
     EXPECT_EQ(event.code, Code::kOk);
     EXPECT_NE(event.generation, farewell->generation);
   }
-  for (const uint64_t id : {5, 6, 7}) ASSERT_TRUE(cache->finish(RequestId(id)));
+  for (const uint64_t id : {uint64_t{5}, uint64_t{6}, uint64_t{7}})
+    ASSERT_TRUE(cache->finish(RequestId(id)));
   EXPECT_EQ(cache->check(true), "");
 }
 

@@ -39,7 +39,7 @@ constexpr uint64_t kNewcomer = kPlane | 4;
 
 constexpr size_t kEventsAtOnce = 64;
 // Beyond these nobody is let in before one of them has said who it is.
-constexpr size_t kNewcomersMax = 2 * kRankCountMax;
+constexpr size_t kNewcomersMax = size_t{2} * kRankCountMax;
 // A process that was killed is gone in no time, unless the kernel itself holds it.
 constexpr Duration kReapTime = std::chrono::seconds(5);
 

@@ -177,7 +177,7 @@ class Session final : public RankSession {
       groups.push_back(
           {parts_.device_memory[i], welcome.geometry.payload_bytes(group, parts_.rank)});
     }
-    TIERCEL_TRY_ASSIGN(ContiguousCopier copier, ContiguousCopier::create(std::move(groups)));
+    TIERCEL_TRY_ASSIGN(ContiguousCopier copier, ContiguousCopier::create(groups));
     copier_ = std::make_unique<ContiguousCopier>(std::move(copier));
     parts_.copier = copier_.get();
     return {};
