@@ -9,6 +9,7 @@ find_package(nlohmann_json 3.11 REQUIRED)
 find_package(CLI11 2.1 REQUIRED)
 find_package(tl-expected 1.0 REQUIRED)
 pkg_check_modules(isal REQUIRED IMPORTED_TARGET libisal>=2.30)
+pkg_check_modules(liburing REQUIRED IMPORTED_TARGET liburing>=2.3)
 find_package(absl QUIET)  # only `tiercel bench` uses it, to compare with
 if(NOT TARGET absl::flat_hash_map)
   message(STATUS "libabsl-dev was not found: `tiercel bench index` compares with no hash map")

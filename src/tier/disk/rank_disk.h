@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// RankDisk: the data side of one rank's disk tier: moves whole slots (payload, padding, frame)
+// between memory and the data file, and keeps the records.
+//
+// A put has completed when the slot and its record are written (and synced, by policy): a process
+// that is killed afterwards finds the block again. A get brings the bytes that stand there; who
+// asked proves them by their frame. Short transfers are carried on, EINTR and EAGAIN tried again;
+// every other error ends the operation.
+//
+// A disk that fails, or that does not answer, opens a breaker: operations are then refused at once
+// until a probe has come back. An operation that is with the disk completes when the disk has let
+// go of its memory, however late.
+//
+// Ownership: owns the DiskIo. Memory of operations as in DiskIo.
+// Threads:   one at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "tiercel/clock.h"
+#include "tiercel/ids.h"
+#include "tiercel/key.h"
+#include "tiercel/status.h"
+#include "tiercel/store.h"
+
+#include "base/breaker.h"
+#include "tier/disk/disk_format.h"
+#include "tier/disk/disk_io.h"
+#include "tier/slot_geometry.h"
+
+namespace tiercel {
+
+// When what was written is made to survive a loss of power. A crash of the process alone loses
+// nothing that was acknowledged, whatever the policy; and no policy is needed for never returning
+// wrong bytes.
+enum class DiskSync : uint8_t {
+  kNone,      // when the system writes it back by itself
+  kData,      // before the put completes: payload, then record
+  kInterval,  // every `sync_interval`, while there is something to sync
+};
+// "none", "data", "interval"
+std::string_view to_string(DiskSync sync);
+
+struct RankDiskOptions {
+  uint32_t rank = 0;
+  uint32_t operations_max = 64;  // puts and gets at once; 1 to 4096
+  DiskSync sync = DiskSync::kNone;
+  Duration sync_interval = std::chrono::seconds(1);
+  // No answer to an operation for so long: the breaker opens.
+  Duration stuck_after = std::chrono::seconds(2);
+  BreakerOptions breaker;
+};
+
+// A slot in memory, its whole stride long; the frame stands at its tail.
+struct DiskGet {
+  uint64_t token = 0;
+  SlotId slot;
+  GroupId group;
+  std::span<std::byte> memory;
+};
+// `memory` holds a frame that has been checked; record fields are taken from it.
+struct DiskPut {
+  uint64_t token = 0;
+  SlotId slot;
+  GroupId group;
+  std::span<std::byte> memory;
+  std::optional<BlockKey> parent;
+};
+
+struct DiskDone {
+  uint64_t token = 0;
+  Code code = Code::kOk;  // ok; no_space; corrupt (the file ends before the slot); unavailable
+};
+
+// Only rise.
+struct RankDiskStats {
+  uint64_t gets = 0, puts = 0;  // ended
+  uint64_t failed = 0;          // of these
+  uint64_t read_bytes = 0;      // from the data file
+  uint64_t written_bytes = 0;   // to both files: with payload_bytes the amplification
+  uint64_t payload_bytes = 0;   // of ended puts
+  uint64_t syncs = 0;
+};
+
+class RankDisk {
+ public:
+  // `geometry` and `header` as the folder has them (disk_folder.h); `next_sequence` is higher than
+  // that of any record. kInvalid for options out of range.
+  static Result<std::unique_ptr<RankDisk>> create(const RankDiskOptions& options,
+                                                  const SlotGeometry& geometry,
+                                                  const DiskHeader& header, uint64_t next_sequence,
+                                                  std::unique_ptr<DiskIo> io, const Clock& clock);
+  virtual ~RankDisk() = default;
+
+  // kOk: taken, completes exactly once. kBusy: operations_max are under way. kUnavailable: the
+  // breaker is open, or close() was called. kInvalid: no such slot, or memory of another length or
+  // alignment. What is taken is handed to the disk by flush().
+  virtual Code start(const DiskGet& get) = 0;
+  virtual Code start(const DiskPut& put) = 0;
+  // Makes every record written so far invalid, also after a crash once it has completed.
+  virtual Code start_clear(uint64_t token) = 0;
+
+  // Hands over what waits, as one batch.
+  virtual void flush() = 0;
+
+  // Takes in what the disk has done, goes on with what is half done (flush included), syncs that
+  // are due, and copies out what has ended; returns how many.
+  virtual size_t poll(std::span<DiskDone> out) = 0;
+
+  virtual size_t in_flight() const = 0;   // taken and not yet polled
+  virtual int completion_fd() const = 0;  // readable when poll() may have something; -1: none
+  // When poll() wants to be called though completion_fd() says nothing: a sync is due, an operation
+  // counts as stuck, the breaker may probe. kNoDeadline if never.
+  virtual TimePoint next_due() const = 0;
+
+  // Of the breaker; `condition` kNone is never answered.
+  virtual StoreHealth health() const = 0;
+  virtual RankDiskStats stats() const = 0;
+  virtual std::string describe() const = 0;  // of the DiskIo
+
+  // Takes nothing more; waits for what is with the disk (poll() it) and, but for DiskSync::kNone,
+  // syncs. kTimeout if something was still under way at `deadline`.
+  virtual Status close(TimePoint deadline) = 0;
+};
+
+}  // namespace tiercel
