@@ -38,12 +38,15 @@
 
 namespace tiercel {
 
-// When a block moves along an edge (device → host, host → store).
+// When a block moves along an edge (device → host, host → disk, host → store).
 enum class WritePolicy : uint8_t {
   kNone,                   // never
   kWriteThrough,           // as soon as it is there
   kWriteThroughSelective,  // at its n-th hit
+  kWriteBack,              // when it would be evicted; for host → disk only
 };
+// "none", "write_through", "write_through_selective", "write_back"
+std::string_view to_string(WritePolicy policy);
 
 struct CacheConfig {
   KvSpec spec;
@@ -63,7 +66,8 @@ struct CacheConfig {
   WritePolicy device_to_host =
       WritePolicy::kWriteThrough;  // selective: at commit of the n-th request with it
   WritePolicy host_to_store = WritePolicy::kWriteThrough;
-  uint32_t selective_hits = 2;  // n of kWriteThroughSelective; 1 to 255
+  WritePolicy host_to_disk = WritePolicy::kWriteThrough;  // where there is a disk tier
+  uint32_t selective_hits = 2;                            // n of kWriteThroughSelective; 1 to 255
 
   uint32_t request_blocks_max = 65536;  // blocks of one request; longer ones are served up to there
   uint32_t requests_max = 16384;        // alive at once
@@ -72,7 +76,12 @@ struct CacheConfig {
   // Blocks that wait for the store or are on their way to it; never more than a quarter of
   // host_blocks.
   uint32_t put_queue_max = 4096;
-  uint32_t prefetch_blocks_max = 1024;  // blocks in flight from the store for one request
+  // As put_queue_max, for the disk.
+  uint32_t disk_put_queue_max = 4096;
+  // kWriteBack: host slots that are kept free by moving blocks to disk ahead of need; 0: a
+  // sixteenth of host_blocks.
+  uint32_t write_back_free_slots = 0;
+  uint32_t prefetch_blocks_max = 1024;  // blocks in flight to the host tier for one request
   uint32_t exists_blocks_max = 512;     // blocks of one question to the store
   uint32_t existence_entries = 65536;   // remembered answers of the store; power of two
   uint32_t quarantine_slots_max = 0;    // 0: a quarter of host_blocks; above it no new fills start
@@ -82,7 +91,7 @@ struct CacheConfig {
 
   Duration existence_ttl = std::chrono::seconds(30);  // for "is there"
   Duration absence_ttl = std::chrono::seconds(5);     // for "is not there"
-  Duration save_deadline = std::chrono::seconds(10);  // of one save or put
+  Duration save_deadline = std::chrono::seconds(10);  // of one save or put, also to disk
   Duration hold_limit = std::chrono::seconds(60);     // holds of a request that does nothing
   uint64_t seed = 0;                                  // of the index's hash
 
@@ -147,22 +156,30 @@ struct CacheStats {
   uint64_t get_blocks = 0, get_shared = 0, get_failed = 0, get_corrupt = 0, get_timeout = 0;
   uint64_t put_blocks = 0, put_failed = 0, put_dropped = 0, put_replaced = 0;
   uint64_t exists_asked = 0, exists_found = 0, exists_failed = 0;
-  uint64_t evicted_blocks = 0;
-  uint64_t stale_completions = 0;  // for jobs or requests that are gone
-  uint64_t unknown_requests = 0;   // calls that named a request that does not live (calls)
-  uint64_t hold_limit_hits = 0;    // requests
-  uint64_t memory_losses = 0;      // times that a rank came back with empty host memory
+  uint64_t disk_get_blocks = 0, disk_get_failed = 0, disk_get_corrupt = 0, disk_get_timeout = 0;
+  uint64_t disk_put_blocks = 0, disk_put_failed = 0, disk_put_dropped = 0, disk_put_no_space = 0;
+  uint64_t disk_evicted_blocks = 0;
+  uint64_t disk_recovered_blocks = 0;    // found when the disk tier was opened
+  uint64_t disk_unreachable_blocks = 0;  // found as well, but of no use: a block before it is gone
+  uint64_t evicted_blocks = 0;           // from the host tier
+  uint64_t stale_completions = 0;        // for jobs or requests that are gone
+  uint64_t unknown_requests = 0;         // calls that named a request that does not live (calls)
+  uint64_t hold_limit_hits = 0;          // requests
+  uint64_t memory_losses = 0;            // times that a rank came back with empty host memory
   uint64_t unbalanced_unholds = 0, refused_frees = 0;  // bugs; 0
   // Gauges.
   uint64_t requests = 0, jobs_in_flight = 0, holds = 0;
-  uint64_t queued_saves = 0, queued_puts = 0;
+  uint64_t queued_saves = 0, queued_puts = 0, queued_disk_puts = 0;
   uint64_t host_slots_total = 0, host_slots_used = 0, host_slots_free = 0,
            host_slots_quarantined = 0;
   uint64_t host_blocks = 0;  // visible in the host tier
+  uint64_t disk_slots_total = 0, disk_slots_used = 0, disk_slots_free = 0,
+           disk_slots_quarantined = 0;
   uint64_t index_nodes = 0, index_nodes_max = 0, index_bytes = 0, side_table_bytes = 0;
   std::array<uint64_t, kTierCount> tier_blocks{};
-  // The least healthy of the ranks' stores; `opened` and `refused` are sums.
+  // The least healthy of the ranks' stores, and of their disks; `opened` and `refused` are sums.
   StoreHealth store;
+  StoreHealth disk;
 };
 
 class BlockIndex;
@@ -187,18 +204,19 @@ class Cache {
   Match match(std::span<const BlockKey> keys, uint32_t computed_blocks,
               std::span<BlockPlace> places = {});
 
-  // Asks the store about what only it may have and pulls it to the host tier, in prefix order,
-  // until `deadline`. Requests with the same missing blocks share one transfer. True: started, one
-  // kPrefetchDone will follow. False: nothing to do, no event. kBusy, kInvalid: not started.
+  // Asks the store about what only it may have and pulls it, and what lies on disk, to the host
+  // tier, in prefix order, until `deadline`. Requests with the same missing blocks share one
+  // transfer. True: started, one kPrefetchDone will follow. False: nothing to do, no event. kBusy,
+  // kInvalid: not started.
   Result<bool> prefetch(RequestId request, std::span<const BlockKey> keys, uint32_t computed_blocks,
                         TimePoint deadline);
 
-  // Copies the ready blocks behind `computed_blocks` to the device and holds them until the request
-  // ends. `device_blocks` is group-major: for each group the device blocks for the positions
-  // computed_blocks, computed_blocks + 1, …; all groups equally many; what is offered bounds the
-  // load. The engine must not touch them until kLoadDone. Returns how many positions are being
-  // loaded; 0: nothing, no event. kBusy: a load of this request is running. kInvalid: sizes do not
-  // agree.
+  // Copies the ready blocks behind `computed_blocks` to the device, those on disk by way of the
+  // host tier, and holds them until the request ends. `device_blocks` is group-major: for each
+  // group the device blocks for the positions computed_blocks, computed_blocks + 1, …; all groups
+  // equally many; what is offered bounds the load. The engine must not touch them until kLoadDone.
+  // Returns how many positions are being loaded; 0: nothing, no event. kBusy: a load of this
+  // request is running. kInvalid: sizes do not agree.
   Result<uint32_t> load(RequestId request, std::span<const BlockKey> keys, uint32_t computed_blocks,
                         std::span<const DeviceBlockId> device_blocks, TimePoint deadline);
 
@@ -239,7 +257,8 @@ class Cache {
   CacheStats stats() const;
 
   // Forgets all blocks of the owned tiers at once (new weights, for instance); memory is swept by
-  // poll(). What is in flight completes but is not published.
+  // poll(). What is in flight completes but is not published. A restart finds nothing of it on disk
+  // once idle() has been seen.
   void clear();
 
   // Takes no new work from now on (loads and prefetches find nothing, saves are dropped); what is

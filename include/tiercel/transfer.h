@@ -33,16 +33,24 @@ enum class OpKind : uint8_t {
   kStorePut = 3,     // host slot → store
   kStoreExists = 4,  // asks the store; ok or not_found
   kStoreRemove = 5,  // store only
+  kDiskGet = 6,      // disk slot → host slot; verified on arrival
+  kDiskPut = 7,      // host slot → disk slot, and its record
+  kDiskClear = 8,    // makes every record on disk invalid, for good
 };
-inline constexpr size_t kOpKindCount = 6;
+inline constexpr size_t kOpKindCount = 9;
 
-// Whether operations of this kind touch a host slot, a device block.
+// Whether operations of this kind touch a host slot, a device block, a disk slot.
 constexpr bool uses_slot(OpKind kind) {
-  return kind != OpKind::kStoreExists && kind != OpKind::kStoreRemove;
+  return kind != OpKind::kStoreExists && kind != OpKind::kStoreRemove && kind != OpKind::kDiskClear;
 }
 constexpr bool uses_device(OpKind kind) { return kind == OpKind::kLoad || kind == OpKind::kSave; }
+constexpr bool uses_disk_slot(OpKind kind) {
+  return kind == OpKind::kDiskGet || kind == OpKind::kDiskPut;
+}
+constexpr bool uses_disk(OpKind kind) { return uses_disk_slot(kind) || kind == OpKind::kDiskClear; }
 
-// "load", "save", "store_get", "store_put", "store_exists", "store_remove"
+// "load", "save", "store_get", "store_put", "store_exists", "store_remove", "disk_get", "disk_put",
+// "disk_clear"
 std::string_view to_string(OpKind kind);
 
 // `only_rank` of an operation that every rank carries out.
@@ -52,18 +60,21 @@ inline constexpr uint16_t kEveryRank = UINT16_MAX;
 struct BlockOp {
   JobId job;
   BlockKey key;
+  BlockKey parent;                  // disk put: of the block before, if has_parent
   int64_t deadline_ns = INT64_MAX;  // of the injected clock; work not begun by then is `timeout`
   uint32_t item = 0;                // index in the job
-  SlotId slot;                      // host slot; ignored by exists and remove
+  SlotId slot;                      // host slot, where uses_slot(kind)
+  SlotId disk_slot;                 // disk get and put
   DeviceBlockId device_block;       // load and save
   uint32_t token_count = 0;         // of the block
   OpKind kind = OpKind::kLoad;
   GroupId group;
   uint16_t only_rank = kEveryRank;  // the one rank that carries it out (equal slices: one writes)
-  uint8_t replace = 0;              // put: 1 = replace an object that was found bad
-  std::array<uint8_t, 3> reserved{};
+  uint8_t replace = 0;              // store put: 1 = replace an object that was found bad
+  uint8_t has_parent = 0;           // disk put: 1 = not the first block of its sequence
+  std::array<uint8_t, 6> reserved{};
 };
-static_assert(std::is_trivially_copyable_v<BlockOp> && sizeof(BlockOp) == 72);
+static_assert(std::is_trivially_copyable_v<BlockOp> && sizeof(BlockOp) == 112);
 
 constexpr bool concerns(const BlockOp& op, uint32_t rank) {
   return op.only_rank == kEveryRank || op.only_rank == rank;
@@ -91,8 +102,11 @@ struct PathStats {
 };
 struct RankStats {
   std::array<PathStats, kOpKindCount> paths;
-  // Of the rank's store, as of the last time that the rank had anything to do.
+  // Of the rank's store and disk, as of the last time that the rank had anything to do.
   StoreHealth store{.condition = StoreCondition::kNone};
+  StoreHealth disk{.condition = StoreCondition::kNone};
+  // What the files of the disk tier took beside payload is write amplification.
+  uint64_t disk_read_bytes = 0, disk_written_bytes = 0, disk_syncs = 0;
   const PathStats& path(OpKind kind) const { return paths[static_cast<size_t>(kind)]; }
 };
 

@@ -38,6 +38,8 @@ enum class WhyReason : uint8_t {
   kSaveFiltered = 36,    // the write policy waits for more hits
   kPutFailed = 37,       // stored in the host tier, but not in the store; see the code
   kPutDropped = 38,      // stored in the host tier, but the queue to the store was full
+  kDiskPutFailed = 39,   // stored in the host tier, but not on disk; see the code
+  kDiskPutDropped = 40,  // stored in the host tier, but the queue to the disk was full
 };
 
 std::string_view to_string(WhyReason reason);

@@ -15,14 +15,21 @@ namespace {
 // Nodes beyond what the tiers can hold: blocks in flight, and ancestors that outlive their place.
 constexpr uint64_t kSpareNodes = 4096;
 
-BlockIndexOptions index_options(const CacheConfig& config, const SlotGeometry& geometry) {
+uint64_t slot_ids(const SlotGeometry& geometry) {
+  return uint64_t{geometry.extent_count()} * geometry.slots_per_extent_max();
+}
+
+BlockIndexOptions index_options(const CacheConfig& config, const SlotGeometry& geometry,
+                                const DiskParts* disk) {
   BlockIndexOptions options;
-  const uint64_t slots = uint64_t{geometry.extent_count()} * geometry.slots_per_extent_max();
+  const uint64_t slots =
+      slot_ids(geometry) + (disk == nullptr ? 0 : uint64_t{disk->geometry.slot_count_max()});
   const uint64_t device = uint64_t{config.device_blocks} * config.spec.groups.size();
   options.node_count_max = static_cast<uint32_t>(
       std::min<uint64_t>(slots + device + (slots + device) / 16 + kSpareNodes, 1u << 31));
   options.tier_mask = tier_bit(Tier::kHost);
   if (config.device_blocks > 0) options.tier_mask |= tier_bit(Tier::kDevice);
+  if (disk != nullptr) options.tier_mask |= tier_bit(Tier::kDisk);
   options.group_count = static_cast<uint8_t>(config.spec.groups.size());
   for (size_t group = 0; group < config.spec.groups.size(); ++group) {
     if (config.spec.groups[group].attention == AttentionKind::kWindow) {
@@ -33,20 +40,19 @@ BlockIndexOptions index_options(const CacheConfig& config, const SlotGeometry& g
   return options;
 }
 
-std::unique_ptr<EvictionPolicy> make_policy(const CacheConfig& config, BlockIndex& index,
+std::unique_ptr<EvictionPolicy> make_policy(const CacheConfig& config, BlockIndex& index, Tier tier,
                                             const SlotGeometry& geometry) {
-  const EvictionPolicyContext context{index, Tier::kHost,
-                                      geometry.extent_count() * geometry.slots_per_extent_max()};
+  const EvictionPolicyContext context{index, tier, static_cast<uint32_t>(slot_ids(geometry))};
   auto policy = make_eviction_policy(config.eviction_policy, context);
   TIERCEL_ASSERT(policy.has_value(), "the configuration has been validated");
   return *std::move(policy);
 }
 
-StoreHealth worst_store_health(const DataPlane& plane) {
+StoreHealth worst_health(const DataPlane& plane, StoreHealth RankStats::*part) {
   StoreHealth worst{.condition = StoreCondition::kNone};
   uint64_t opened = 0, refused = 0;
   for (uint32_t rank = 0; rank < plane.rank_count(); ++rank) {
-    const StoreHealth health = plane.stats(rank).store;
+    const StoreHealth health = plane.stats(rank).*part;
     opened += health.opened;
     refused += health.refused;
     if (health.condition > worst.condition) worst = health;
@@ -56,11 +62,30 @@ StoreHealth worst_store_health(const DataPlane& plane) {
   return worst;
 }
 
+std::unique_ptr<OwnedTier> make_disk_tier(const CacheConfig& config, const DiskParts* disk,
+                                          BlockIndex& index, const Protections& protections) {
+  if (disk == nullptr) return nullptr;
+  return std::make_unique<OwnedTier>(Tier::kDisk, disk->geometry, index,
+                                     make_policy(config, index, Tier::kDisk, disk->geometry),
+                                     protections);
+}
+
+// What waits in a queue of puts is held, so only a part of the host tier may.
+uint32_t bound_puts(const Protections& protections, const CacheConfig& config, uint32_t wanted) {
+  return protections.put_bound ? std::min(wanted, std::max(1u, config.host_blocks / 4))
+                               : UINT32_MAX;
+}
+
+// Whether an operation of this kind brings a block into the host tier.
+bool fills_host(OpKind kind) {
+  return kind == OpKind::kSave || kind == OpKind::kStoreGet || kind == OpKind::kDiskGet;
+}
+
 }  // namespace
 
 Cache::Impl::Impl(const Protections& protections, const CacheConfig& config,
-                  const SlotGeometry& geometry, std::unique_ptr<BlockIndex> index, DataPlane& plane,
-                  const Clock& clock)
+                  const SlotGeometry& geometry, const DiskParts* disk,
+                  std::unique_ptr<BlockIndex> index, DataPlane& plane, const Clock& clock)
     : protections_(protections),
       config_(config),
       plane_(plane),
@@ -69,12 +94,13 @@ Cache::Impl::Impl(const Protections& protections, const CacheConfig& config,
       quarantine_slots_max_(config.quarantine_slots_max != 0
                                 ? config.quarantine_slots_max
                                 : std::max<uint64_t>(1, config.host_blocks / 4)),
-      put_queue_max_(protections.put_bound
-                         ? std::min(config.put_queue_max, std::max(1u, config.host_blocks / 4))
-                         : UINT32_MAX),
+      put_queue_max_(bound_puts(protections, config, config.put_queue_max)),
+      disk_put_queue_max_(bound_puts(protections, config, config.disk_put_queue_max)),
       index_owner_(std::move(index)),
       index_(*index_owner_),
-      host_(geometry, index_, make_policy(config, index_, geometry), protections),
+      host_(Tier::kHost, geometry, index_, make_policy(config, index_, Tier::kHost, geometry),
+            protections),
+      disk_(make_disk_tier(config, disk, index_, protections)),
       fills_(index_.node_count_max()),
       existence_(config.existence_entries),
       sightings_(config.existence_entries),
@@ -87,6 +113,7 @@ Cache::Impl::Impl(const Protections& protections, const CacheConfig& config,
   for (uint32_t rank = 0; rank < plane.rank_count(); ++rank) {
     memory_epochs_.push_back(plane.memory_epoch(rank));
   }
+  if (disk != nullptr) adopt(disk->contents);
 }
 
 Match Cache::Impl::match(std::span<const BlockKey> keys, uint32_t computed_blocks,
@@ -154,6 +181,7 @@ void Cache::Impl::visit_path(Request& request, uint32_t known_blocks, bool view_
   for (uint32_t group = 0; group < groups(); ++group) {
     const std::span<const NodeId> path = view_.nodes(group);
     host_.visit(path, visit);
+    if (disk_ != nullptr) disk_->visit(path, visit);
     for (uint32_t position = 0; position < path.size(); ++position) {
       if (path[position] != kNoNode) count_hit(request, path[position], position);
     }
@@ -162,25 +190,34 @@ void Cache::Impl::visit_path(Request& request, uint32_t known_blocks, bool view_
 
 void Cache::Impl::count_hit(Request& request, NodeId node, uint32_t position) {
   index_.count_hit(node);
-  if (!config_.with_store || !index_.is_in(node, Tier::kHost)) return;
+  if (!host_.has(node)) return;
+  if (wants_disk_put(node)) queue_disk_put(node, &request, position);
+  if (!config_.with_store) return;
   const bool due = config_.host_to_store == WritePolicy::kWriteThroughSelective &&
                    index_.hit_count(node) == config_.selective_hits;
   // What is owed leaves a hole in the store, behind which nothing can be found.
-  if (due || host_.put_owed(index_.slot(node, Tier::kHost))) queue_put(node, &request, position);
+  if (due || host_.has_mark(host_.slot(node), OwnedTier::Mark::kPutOwed))
+    queue_put(node, &request, position);
 }
 
 void Cache::Impl::unhold_node(NodeId node) {
   index_.unhold(node);
-  if (index_.hold_count(node) == 0 && !index_.is_current(node) && index_.is_in(node, Tier::kHost)) {
-    host_.drop(node, false);  // was forgotten by clear() while it was held
+  if (index_.hold_count(node) == 0 && !index_.is_current(node) &&
+      (host_.has(node) || (disk_ != nullptr && disk_->has(node)))) {
+    drop_everywhere(node);  // was forgotten by clear() while it was held
     return;
   }
   index_.release_if_unused(node);
 }
 
-void Cache::Impl::drop_bad_copy(NodeId node, SlotId slot) {
-  if (!index_.is_in(node, Tier::kHost) || index_.slot(node, Tier::kHost) != slot) return;
-  host_.drop(node, false);
+void Cache::Impl::drop_everywhere(NodeId node) {
+  const bool on_disk = disk_ != nullptr && disk_->has(node);
+  if (host_.has(node)) host_.drop(node, false);
+  if (on_disk) disk_->drop(node, false);  // as long as it is there the node is
+}
+
+void Cache::Impl::drop_bad_copy(OwnedTier& tier, NodeId node, SlotId slot) {
+  if (tier.has(node, slot)) tier.drop(node, false);
 }
 
 void Cache::Impl::hold_for(Request& request, NodeId node, uint32_t position) {
@@ -264,6 +301,7 @@ Result<Farewell> Cache::Impl::end(RequestId id, bool aborted) {
   }
   request->loading = false;  // what still comes is for nobody
   request->load_unsettled = 0;
+  request->load_ready.clear();
   request->prefetching = false;
   visit_path(*request, request->why.served_blocks, false);
   release_holds(*request);
@@ -303,11 +341,12 @@ bool Cache::Impl::settled() const {
     jobs_.for_each([&](const Job& job) { jobs_settled &= job.items_unsettled == 0; });
   }
   return jobs_settled && save_queue_.empty() && put_queue_.empty() && prefetch_queue_.empty() &&
-         index_.sweep_done();
+         load_queue_.empty() && disk_put_queue_.empty() && !disk_clear_owed_ && index_.sweep_done();
 }
 
 void Cache::Impl::clear() {
   existence_.clear();
+  disk_clear_owed_ = disk_ != nullptr;
   forget_tiers();
 }
 
@@ -334,6 +373,7 @@ CacheStats Cache::Impl::stats() const {
   stats.holds = expected_holds();
   stats.queued_saves = save_queue_.size();
   stats.queued_puts = put_queue_.size();
+  stats.queued_disk_puts = disk_put_queue_.size();
   stats.host_slots_total = host_.slots_total();
   stats.host_slots_used = counts.used;
   stats.host_slots_quarantined = counts.quarantined;
@@ -347,12 +387,23 @@ CacheStats Cache::Impl::stats() const {
   for (size_t tier = 0; tier < kTierCount; ++tier) {
     stats.tier_blocks[tier] = index_.resident_count(static_cast<Tier>(tier));
   }
-  stats.store = worst_store_health(plane_);
+  if (disk_ != nullptr) {
+    const SlotAllocator::Counts disk = disk_->counts();
+    stats.disk_evicted_blocks = disk_->evicted();
+    stats.refused_frees += disk.refused_frees;
+    stats.disk_slots_total = disk_->slots_total();
+    stats.disk_slots_used = disk.used;
+    stats.disk_slots_quarantined = disk.quarantined;
+    stats.disk_slots_free = stats.disk_slots_total - disk.used - disk.quarantined;
+    stats.side_table_bytes += disk_->side_bytes();
+  }
+  stats.store = worst_health(plane_, &RankStats::store);
+  stats.disk = worst_health(plane_, &RankStats::disk);
   return stats;
 }
 
 uint64_t Cache::Impl::expected_holds() const {
-  uint64_t holds = put_queue_.size();
+  uint64_t holds = put_queue_.size() + disk_put_queue_.size();
   jobs_.for_each([&](const Job& job) {
     for (const JobItem& item : job.items) {
       if (!item.settled && item.node != kNoNode) ++holds;
@@ -362,17 +413,38 @@ uint64_t Cache::Impl::expected_holds() const {
   return holds;
 }
 
+std::string Cache::Impl::check_disk(uint64_t references, uint64_t filling) const {
+  if (std::string wrong = disk_->allocator().check(); !wrong.empty()) return "disk slots: " + wrong;
+  if (references != disk_->total_references()) {
+    return fmt::format("{} open items have disk slots, but these have {} references", references,
+                       disk_->total_references());
+  }
+  const SlotAllocator::Counts counts = disk_->counts();
+  if (counts.used != index_.resident_count(Tier::kDisk) + filling || counts.refused_frees != 0) {
+    return fmt::format(
+        "{} disk slots are used, but {} blocks are on disk and {} on their way; {} refused frees",
+        counts.used, index_.resident_count(Tier::kDisk), filling, counts.refused_frees);
+  }
+  return {};
+}
+
 std::string Cache::Impl::check(bool quiet, uint64_t device_holds) const {
   if (std::string wrong = index_.check(); !wrong.empty()) return "index: " + wrong;
   if (std::string wrong = host_.allocator().check(); !wrong.empty()) return "slots: " + wrong;
-  uint64_t references = 0;
-  uint64_t filling = 0;
+  uint64_t references = 0, disk_references = 0;
+  uint64_t filling = 0, disk_filling = 0;
   jobs_.for_each([&](const Job& job) {
     for (const JobItem& item : job.items) {
       if (item.has_slot && item.ranks_open != 0) ++references;
-      if (!item.settled && (job.kind == OpKind::kSave || job.kind == OpKind::kStoreGet)) ++filling;
+      if (item.has_disk_slot && item.ranks_open != 0) ++disk_references;
+      if (item.settled) continue;
+      if (fills_host(job.kind)) ++filling;
+      if (job.kind == OpKind::kDiskPut) ++disk_filling;
     }
   });
+  if (disk_ != nullptr) {
+    if (std::string wrong = check_disk(disk_references, disk_filling); !wrong.empty()) return wrong;
+  }
   if (references != host_.total_references()) {
     return fmt::format("{} open items have slots, but slots have {} references", references,
                        host_.total_references());
@@ -397,10 +469,10 @@ std::string Cache::Impl::check(bool quiet, uint64_t device_holds) const {
   if (!idle() || counts.quarantined != 0 || requests_.in_use() != 0 ||
       index_.total_holds() != device_holds) {
     return fmt::format(
-        "not quiet: {} jobs, {} queued saves, {} queued puts, {} queued prefetches, {} slots in "
-        "quarantine, {} requests, {} holds",
-        jobs_.in_flight(), save_queue_.size(), put_queue_.size(), prefetch_queue_.size(),
-        counts.quarantined, requests_.in_use(), index_.total_holds());
+        "not quiet: {} jobs, {} queued saves, {} queued puts, {} queued disk puts, {} queued "
+        "prefetches, {} slots in quarantine, {} requests, {} holds",
+        jobs_.in_flight(), save_queue_.size(), put_queue_.size(), disk_put_queue_.size(),
+        prefetch_queue_.size(), counts.quarantined, requests_.in_use(), index_.total_holds());
   }
   return {};
 }
@@ -412,12 +484,12 @@ Cache::~Cache() = default;
 
 Result<std::unique_ptr<Cache>> Cache::create(const CacheConfig& config, DataPlane& plane,
                                              const Clock& clock) {
-  return CacheFactory::create(Protections{}, config, plane, clock);
+  return CacheFactory::create(Protections{}, config, plane, clock, nullptr);
 }
 
 Result<std::unique_ptr<Cache>> CacheFactory::create(const Protections& protections,
                                                     const CacheConfig& config, DataPlane& plane,
-                                                    const Clock& clock) {
+                                                    const Clock& clock, const DiskParts* disk) {
   TIERCEL_TRY(config.validate());
   if (config.payload_bytes.front().size() != plane.rank_count()) {
     return Error(Code::kInvalid,
@@ -427,9 +499,9 @@ Result<std::unique_ptr<Cache>> CacheFactory::create(const Protections& protectio
   }
   TIERCEL_TRY_ASSIGN(const SlotGeometry geometry, host_geometry(config));
   TIERCEL_TRY_ASSIGN(std::unique_ptr<BlockIndex> index,
-                     BlockIndex::create(index_options(config, geometry)));
+                     BlockIndex::create(index_options(config, geometry, disk)));
   return std::unique_ptr<Cache>(new Cache(std::make_unique<Cache::Impl>(
-      protections, config, geometry, std::move(index), plane, clock)));
+      protections, config, geometry, disk, std::move(index), plane, clock)));
 }
 
 Match Cache::match(std::span<const BlockKey> keys, uint32_t computed_blocks,

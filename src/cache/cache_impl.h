@@ -5,6 +5,8 @@
 //   cache_load.cc      host tier → device
 //   cache_prefetch.cc  store → host tier
 //   cache_save.cc      device → host tier → store
+//   cache_disk.cc      host tier → disk, and what a restart finds there
+//   cache_promote.cc   disk → host tier → device, for a load
 //   cache_poll.cc      completions, deadlines, pumps
 //
 // Ownership inside: an unsettled job item holds its node; an open job item (some rank has not let
@@ -12,6 +14,7 @@
 // control thread only.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -19,10 +22,11 @@
 
 #include "tiercel/cache.h"
 
+#include "cache/disk_parts.h"
 #include "cache/existence_table.h"
 #include "cache/fill_table.h"
-#include "cache/host_tier.h"
 #include "cache/job_table.h"
+#include "cache/owned_tier.h"
 #include "cache/path_view.h"
 #include "cache/protections.h"
 #include "cache/request_table.h"
@@ -36,8 +40,10 @@ namespace tiercel {
 
 class Cache::Impl {
  public:
+  // `disk` may be null.
   Impl(const Protections& protections, const CacheConfig& config, const SlotGeometry& geometry,
-       std::unique_ptr<BlockIndex> index, DataPlane& plane, const Clock& clock);
+       const DiskParts* disk, std::unique_ptr<BlockIndex> index, DataPlane& plane,
+       const Clock& clock);
 
   // The public verbs; see tiercel/cache.h.
   Match match(std::span<const BlockKey> keys, uint32_t computed_blocks,
@@ -51,7 +57,10 @@ class Cache::Impl {
   Status commit(RequestId id, uint64_t token_count);
   Result<Farewell> end(RequestId id, bool aborted);
   size_t poll(std::span<CacheEvent> events);
-  TimePoint next_deadline() const { return timers_.next(); }
+  TimePoint next_deadline() const {
+    const bool clears = disk_clear_owed_ && !disk_clear_open_;
+    return clears ? std::min(timers_.next(), disk_clear_at_) : timers_.next();
+  }
   bool idle() const;
   bool settled() const;
   const WhyRecord* why(RequestId id) const { return requests_.why(id); }
@@ -90,7 +99,9 @@ class Cache::Impl {
   void visit_path(Request& request, uint32_t known_blocks, bool view_is_whole);
   void count_hit(Request& request, NodeId node, uint32_t position);
   void unhold_node(NodeId node);
-  void drop_bad_copy(NodeId node, SlotId slot);
+  void drop_bad_copy(OwnedTier& tier, NodeId node, SlotId slot);
+  // Takes away every place of a block.
+  void drop_everywhere(NodeId node);
   void hold_for(Request& request, NodeId node, uint32_t position);
   void release_holds(Request& request);
   void add_timer(TimerKind kind, TimePoint at, uint32_t index, uint32_t generation);
@@ -101,6 +112,7 @@ class Cache::Impl {
   // Jobs (cache_poll.cc). Items are added while the caller knows that the plane has room.
   size_t room(uint32_t reserved_share) const;
   JobItem& add_item(Job& job, NodeId node, const BlockKey& key, GroupId group, uint32_t position);
+  uint16_t who_carries_out(OpKind kind, const BlockKey& key);
   void submit(Job& job);
   // The same, or takes the job back if nothing came into it; null: nothing.
   void submit_or_cancel(Job* job);
@@ -113,10 +125,14 @@ class Cache::Impl {
   void on_timer(const Timer& timer);
   void sweep();
   uint64_t expected_holds() const;
+  std::string check_disk(uint64_t references, uint64_t filling) const;
 
   // cache_load.cc
   uint32_t start_load(Request& request, uint32_t cut, std::span<const DeviceBlockId> device_blocks,
                       uint32_t offered, TimePoint deadline);
+  LoadState& load_state(Request& request, GroupId group, uint32_t position);
+  // One block of the load has ended; the last one ends the load.
+  void end_load_entry(Request& request, LoadState& state, Code code);
   void settle_load(Job& job, JobItem& item, Code code);
   void finish_load(Request& request);
   uint32_t loaded_cut(const Request& request) const;
@@ -147,10 +163,34 @@ class Cache::Impl {
   JobItem& begin_fill(Job& job, NodeId node, SlotId slot, const BlockKey& key, GroupId group,
                       uint32_t position);
   void end_fill(NodeId node, uint32_t position, Code code);
+  static QueuedPut queued_put(NodeId node, const Request* request, uint32_t position);
   void queue_put(NodeId node, Request* request, uint32_t position);
   void pump_puts();
   void settle_put(Job& job, JobItem& item, Code code);
   void add_why(const Job& job, uint32_t position, WhyReason reason, Code code);
+
+  // cache_disk.cc
+  void adopt(const DiskContents& contents);
+  bool adopt(const DiskBlock& block, std::vector<uint32_t>& depths);
+  void note_disk_health();
+  bool wants_disk_put(NodeId node) const;
+  uint64_t write_back_free_slots() const;
+  void queue_disk_put(NodeId node, Request* request, uint32_t position);
+  void pump_disk();
+  void pump_disk_clear();
+  void pump_disk_puts();
+  void pump_moves();
+  bool add_disk_put(Job& job, NodeId node, uint32_t position, bool moves);
+  void settle_disk_put(Job& job, JobItem& item, Code code);
+  void settle_disk_clear(Code code);
+
+  // cache_promote.cc
+  void promote_for_load(Request& request, uint32_t cut);
+  void end_fill_for_load(Request& request, NodeId node, uint32_t position, bool arrived, Code code);
+  void fail_fills_of_load(Request& request, Code code);
+  void queue_load(Request& request);
+  void pump_loads();
+  bool pump_load(Request& request);
 
   // Constant after construction.
   const Protections protections_;
@@ -160,10 +200,12 @@ class Cache::Impl {
   const size_t plane_capacity_;
   const uint64_t quarantine_slots_max_;
   const uint32_t put_queue_max_;
+  const uint32_t disk_put_queue_max_;
 
   const std::unique_ptr<BlockIndex> index_owner_;
   BlockIndex& index_;
-  HostTier host_;
+  OwnedTier host_;
+  const std::unique_ptr<OwnedTier> disk_;  // null: there is no disk tier
   FillTable fills_;
   ExistenceTable existence_;
   Sightings sightings_;
@@ -175,8 +217,16 @@ class Cache::Impl {
 
   Fifo<QueuedRequest> save_queue_;
   Fifo<QueuedRequest> prefetch_queue_;
+  Fifo<QueuedRequest> load_queue_;
   Fifo<QueuedPut> put_queue_;
   uint32_t puts_open_ = 0;  // blocks that some rank still puts; bounded together with the queue
+  Fifo<QueuedPut> disk_put_queue_;
+  uint32_t disk_puts_open_ = 0;   // likewise
+  uint32_t moves_open_ = 0;       // of these, those that leave the host tier afterwards
+  bool disk_usable_ = true;       // no rank has given its disk up
+  bool disk_clear_owed_ = false;  // the records on disk are still those of before a clear()
+  bool disk_clear_open_ = false;  // the ranks are at it
+  TimePoint disk_clear_at_;       // not before
   Fifo<CacheEvent> events_;
   std::vector<BlockOp> ops_;             // scratch of submit()
   std::vector<Completion> completions_;  // scratch of take_completions()

@@ -37,7 +37,8 @@ Result<uint32_t> Cache::Impl::load(RequestId id, std::span<const BlockKey> keys,
     if (position >= computed_blocks + offered) return false;
     if (device_blocks[group * offered + position - computed_blocks] == kNoDeviceBlock) return true;
     const NodeId node = view_.node(group, position);
-    return node != kNoNode && index_.is_in(node, Tier::kHost);
+    if (node == kNoNode) return false;
+    return host_.has(node) || (disk_ != nullptr && disk_usable_ && disk_->has(node));
   };
   uint32_t bound = computed_blocks + offered;
   const size_t capacity = room(0);
@@ -65,6 +66,9 @@ uint32_t Cache::Impl::start_load(Request& request, uint32_t cut,
   request.load_unsettled = 1;  // the starting itself, so that no early answer ends the load
   request.loading = true;
   request.load_states.assign(static_cast<size_t>(count) * groups(), LoadState::kNotNeeded);
+  request.load_deadline = deadline;
+  ++request.load_serial;
+  request.load_blocks.clear();
 
   Job* job = nullptr;
   for (uint32_t position = computed; position < cut; ++position) {
@@ -76,6 +80,14 @@ uint32_t Cache::Impl::start_load(Request& request, uint32_t cut,
         state = LoadState::kOk;
         continue;
       }
+      const NodeId node = view_.node(group, position);
+      if (!host_.has(node)) {
+        // After the blocks that are in the host tier: these are held then, and stay.
+        state = LoadState::kFilling;
+        request.load_blocks.resize(request.load_states.size(), kNoDeviceBlock);
+        request.load_blocks[group * count + position - computed] = device;
+        continue;
+      }
       if (job == nullptr) {
         job = jobs_.start(OpKind::kLoad, deadline, request.index, request.generation);
         if (job == nullptr) {
@@ -85,10 +97,9 @@ uint32_t Cache::Impl::start_load(Request& request, uint32_t cut,
           continue;
         }
       }
-      const NodeId node = view_.node(group, position);
       JobItem& item = add_item(*job, node, request.keys[position],
                                GroupId(static_cast<uint8_t>(group)), position);
-      item.slot = index_.slot(node, Tier::kHost);
+      item.slot = host_.slot(node);
       item.has_slot = true;
       item.device_block = device;
       if (protections_.load_holds) hold_for(request, node, position);
@@ -102,6 +113,7 @@ uint32_t Cache::Impl::start_load(Request& request, uint32_t cut,
     }
   }
   if (job != nullptr) submit(*job);
+  if (!request.load_blocks.empty()) promote_for_load(request, cut);
   if (--request.load_unsettled > 0) return count;
   // Nothing had to be moved (the engine has every needed block), or nothing could be started.
   if (loaded_cut(request) == computed) {
@@ -120,17 +132,24 @@ void Cache::Impl::settle_load(Job& job, JobItem& item, Code code) {
     if (code == Code::kTimeout) ++stats_.load_timeout;
     if (code == Code::kCorrupt) {
       ++stats_.load_corrupt;
-      drop_bad_copy(item.node, item.slot);
+      drop_bad_copy(host_, item.node, item.slot);
     }
   }
   if (protections_.load_holds) unhold_node(item.node);
   Request* request = requests_.at(job.request, job.request_generation);
   if (request == nullptr || !request->loading) return;
-  const size_t entry = static_cast<size_t>(item.group.value()) * request->load_count +
-                       item.position - request->load_first;
-  request->load_states[entry] = code == Code::kOk ? LoadState::kOk : LoadState::kFailed;
-  if (code != Code::kOk && request->load_code == Code::kOk) request->load_code = code;
-  if (--request->load_unsettled == 0) finish_load(*request);
+  end_load_entry(*request, load_state(*request, item.group, item.position), code);
+}
+
+LoadState& Cache::Impl::load_state(Request& request, GroupId group, uint32_t position) {
+  return request
+      .load_states[size_t{group.value()} * request.load_count + position - request.load_first];
+}
+
+void Cache::Impl::end_load_entry(Request& request, LoadState& state, Code code) {
+  state = code == Code::kOk ? LoadState::kOk : LoadState::kFailed;
+  if (code != Code::kOk && request.load_code == Code::kOk) request.load_code = code;
+  if (--request.load_unsettled == 0) finish_load(request);
 }
 
 uint32_t Cache::Impl::loaded_cut(const Request& request) const {

@@ -7,14 +7,22 @@
 #include "cache/cache_impl.h"
 
 namespace tiercel {
+namespace {
+
+constexpr uint16_t kDiskRankOfReplicas = 0;
+
+}  // namespace
 
 size_t Cache::Impl::poll(std::span<CacheEvent> events) {
+  note_disk_health();
   take_completions();
   run_timers();
   sweep();
+  pump_loads();
   pump_prefetches();
   pump_saves();
   pump_puts();
+  pump_disk();
   return events_.take(events);
 }
 
@@ -40,14 +48,20 @@ JobItem& Cache::Impl::add_item(Job& job, NodeId node, const BlockKey& key, Group
   return item;
 }
 
+uint16_t Cache::Impl::who_carries_out(OpKind kind, const BlockKey& key) {
+  if (!config_.replicated_slices || kind == OpKind::kLoad) return kEveryRank;
+  // One rank's files hold what is equal on all of them.
+  if (uses_disk(kind)) return kDiskRankOfReplicas;
+  return writers_.choose(key, clock_.now());
+}
+
 void Cache::Impl::submit(Job& job) {
   ops_.clear();
   for (uint32_t i = 0; i < job.items.size(); ++i) {
     JobItem& item = job.items[i];
     if (item.has_slot) host_.add_reference(item.slot);
-    item.only_rank = config_.replicated_slices && job.kind != OpKind::kLoad
-                         ? writers_.choose(item.key, clock_.now())
-                         : kEveryRank;
+    if (item.has_disk_slot) disk_->add_reference(item.disk_slot);
+    item.only_rank = who_carries_out(job.kind, item.key);
     BlockOp& op = ops_.emplace_back();
     op.job = job.id;
     op.key = item.key;
@@ -60,6 +74,12 @@ void Cache::Impl::submit(Job& job) {
     op.group = item.group;
     op.replace = item.replace ? 1 : 0;
     op.only_rank = item.only_rank;
+    op.disk_slot = item.disk_slot;
+    if (job.kind != OpKind::kDiskPut) continue;
+    const NodeId parent = index_.parent(item.node);
+    if (parent == kNoNode) continue;
+    op.has_parent = 1;
+    op.parent = index_.key(parent);
   }
   jobs_.opened(job);
   if (plane_.submit(ops_)) {
@@ -121,12 +141,19 @@ void Cache::Impl::notice_memory_losses() {
   }
   // A block counts only where every rank has it, so what one rank has lost is lost. What the other
   // ranks still have of it goes with the sweep.
-  if (lost && protections_.memory_loss) forget_tiers();
+  if (!lost || !protections_.memory_loss) return;
+  if (disk_ != nullptr) {
+    host_.drop_all();  // what lies on disk is still there
+  } else {
+    forget_tiers();
+  }
 }
 
 void Cache::Impl::close_item(Job& job, JobItem& item) {
   if (item.has_slot) host_.drop_reference(item.slot);
+  if (item.has_disk_slot) disk_->drop_reference(item.disk_slot);
   if (job.kind == OpKind::kStorePut) --puts_open_;
+  if (job.kind == OpKind::kDiskPut) --disk_puts_open_;
   if (!uses_device(job.kind)) return;
   Request* request = requests_.at(job.request, job.request_generation);
   TIERCEL_ASSERT(request != nullptr, "a request outlives the transfers that touch its blocks");
@@ -137,7 +164,9 @@ void Cache::Impl::close_item(Job& job, JobItem& item) {
 void Cache::Impl::settle(Job& job, JobItem& item, Code code) {
   item.settled = true;
   --job.items_unsettled;
-  if (item.only_rank != kEveryRank) writers_.note(item.only_rank, code, clock_.now());
+  if (item.only_rank != kEveryRank && !uses_disk(job.kind)) {
+    writers_.note(item.only_rank, code, clock_.now());
+  }
   switch (job.kind) {
     case OpKind::kLoad:
       settle_load(job, item, code);
@@ -146,7 +175,14 @@ void Cache::Impl::settle(Job& job, JobItem& item, Code code) {
       settle_save(job, item, code);
       break;
     case OpKind::kStoreGet:
+    case OpKind::kDiskGet:
       settle_get(job, item, code);
+      break;
+    case OpKind::kDiskPut:
+      settle_disk_put(job, item, code);
+      break;
+    case OpKind::kDiskClear:
+      settle_disk_clear(code);
       break;
     case OpKind::kStorePut:
       settle_put(job, item, code);
@@ -189,6 +225,11 @@ void Cache::Impl::on_timer(const Timer& timer) {
         finish_prefetch(*request, Code::kTimeout);
       }
       break;
+    case TimerKind::kLoad:
+      if (request->loading && request->load_deadline <= clock_.now()) {
+        fail_fills_of_load(*request, Code::kTimeout);
+      }
+      break;
     case TimerKind::kSave:
       if (request->save_queued && request->save_by <= clock_.now()) {
         drop_saves(*request, WhyReason::kSaveDropped);
@@ -215,8 +256,8 @@ void Cache::Impl::sweep() {
     const NodeId node = index_.next_stale(left);
     if (node == kNoNode) break;
     --left;
-    // What is held is dropped by unhold_node; what has no host place is not ours to drop.
-    if (index_.hold_count(node) == 0 && index_.is_in(node, Tier::kHost)) host_.drop(node, false);
+    // What is held is dropped by unhold_node; what has neither place is not ours to drop.
+    if (index_.hold_count(node) == 0) drop_everywhere(node);
   }
   if (clear_pending_ && index_.sweep_done()) {
     clear_pending_ = false;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Store → host tier, for a request that waits to be scheduled. A prefetch goes in rounds: it asks
-// the store about what is unknown, then fetches what the store has, each time up to the deepest cut
-// that is still possible, until nothing is left to ask or fetch.
+// Store or disk → host tier, for a request that waits to be scheduled. A prefetch goes in rounds:
+// it asks the store about what is unknown, then fetches what store and disk have, each time up to
+// the deepest cut that is still possible, until nothing is left to ask or fetch.
 #include <algorithm>
+#include <array>
 
 #include <fmt/core.h>
 
@@ -28,11 +29,11 @@ Result<bool> Cache::Impl::prefetch(RequestId id, std::span<const BlockKey> keys,
   if (request.prefetching) {
     return Error(Code::kBusy, fmt::format("request {} is being prefetched already", id.value()));
   }
-  if (refuses_work() || !config_.with_store) return false;
+  if (refuses_work() || (!config_.with_store && disk_ == nullptr)) return false;
   view_.look(request.keys, computed_blocks, clock_.now());
   // The request may have more keys from an earlier call than are asked for now.
   const auto bound = static_cast<uint32_t>(std::min<size_t>(view_.block_count(), keys.size()));
-  if (view_.usable_cut(BlockPlace::kUnknown, bound) <= view_.usable_cut(BlockPlace::kDisk, bound)) {
+  if (view_.usable_cut(BlockPlace::kUnknown, bound) <= view_.usable_cut(BlockPlace::kHost, bound)) {
     return false;
   }
   request.prefetching = true;
@@ -134,41 +135,44 @@ NodeId Cache::Impl::node_for_fill(std::span<const BlockKey> keys, GroupId group,
 
 uint32_t Cache::Impl::fetch(Request& request, uint32_t cut, bool* no_room) {
   uint32_t waited = 0;
-  Job* job = nullptr;
+  std::array<Job*, 2> jobs{};  // from the store, from disk
   size_t capacity = room(8);
   const auto flush = [&] {
-    submit_or_cancel(job);
-    job = nullptr;
+    for (Job*& job : jobs) submit_or_cancel(std::exchange(job, nullptr));
   };
   for (uint32_t position = view_.first_uncomputed(); position < cut; ++position) {
     for (uint32_t group = 0; group < groups(); ++group) {
       if (!view_.needed(group, position, cut)) continue;
       const BlockPlace place = view_.place(group, position);
-      if (place != BlockPlace::kStore && place != BlockPlace::kInFlight) continue;
+      const bool from_disk = place == BlockPlace::kDisk;
+      if (place != BlockPlace::kStore && place != BlockPlace::kInFlight && !from_disk) continue;
       if (waited == config_.prefetch_blocks_max) {
         flush();
         return waited;
       }
       if (place == BlockPlace::kInFlight) {
-        fills_.wait(view_.node(group, position), request.index, request.generation,
-                    request.prefetch_serial);
+        fills_.wait(view_.node(group, position),
+                    {request.index, request.generation, request.prefetch_serial});
         ++stats_.get_shared;
         ++waited;
         continue;
       }
+      Job*& job = jobs[from_disk ? 1 : 0];
       if (job == nullptr && capacity > 0) {
-        job = jobs_.start(OpKind::kStoreGet, request.prefetch_deadline, request.index,
-                          request.generation);
+        job = jobs_.start(from_disk ? OpKind::kDiskGet : OpKind::kStoreGet,
+                          request.prefetch_deadline, request.index, request.generation);
       }
       if (job == nullptr) {
+        flush();
         *no_room = waited == 0;
         return waited;
       }
       const GroupId group_id(static_cast<uint8_t>(group));
-      const NodeId node = node_for_fill(request.keys, group_id, position);
+      const NodeId node =
+          from_disk ? view_.node(group, position) : node_for_fill(request.keys, group_id, position);
       if (node != kNoNode && fills_.is_filling(node)) {
         // The same key for the second time: such a list is no path, but it comes from outside.
-        fills_.wait(node, request.index, request.generation, request.prefetch_serial);
+        fills_.wait(node, {request.index, request.generation, request.prefetch_serial});
         ++waited;
         continue;
       }
@@ -180,7 +184,7 @@ uint32_t Cache::Impl::fetch(Request& request, uint32_t cut, bool* no_room) {
         return waited;
       }
       begin_fill(*job, node, *slot, request.keys[position], group_id, position);
-      fills_.wait(node, request.index, request.generation, request.prefetch_serial);
+      fills_.wait(node, {request.index, request.generation, request.prefetch_serial});
       ++waited;
       --capacity;
       if (job->items.size() == config_.job_blocks_max) flush();
@@ -256,19 +260,31 @@ void Cache::Impl::settle_exists(Job& job, JobItem& item, Code code) {
   if (--request->prefetch_pending == 0) queue_prefetch(*request);
 }
 
-void Cache::Impl::settle_get(Job&, JobItem& item, Code code) {
+void Cache::Impl::settle_get(Job& job, JobItem& item, Code code) {
   const NodeId node = item.node;
+  const bool from_disk = job.kind == OpKind::kDiskGet;
   const bool wanted = index_.is_current(node) && protections_.publish_when_done;
   if (code == Code::kOk && wanted) {
-    ++stats_.get_blocks;
+    ++(from_disk ? stats_.disk_get_blocks : stats_.get_blocks);
     BlockPosition position;
     position.visit.now = clock_.now();
     position.position = item.position;
     host_.publish(node, item.slot, position);
-    existence_.set(item.key, item.group, Existence::kPresent, clock_.now() + config_.existence_ttl);
+    if (!from_disk) {
+      existence_.set(item.key, item.group, Existence::kPresent,
+                     clock_.now() + config_.existence_ttl);
+      if (wants_disk_put(node)) queue_disk_put(node, nullptr, item.position);
+    }
   } else {
     if (protections_.publish_when_done) host_.retire(item.slot);
-    if (code != Code::kOk) {
+    if (code != Code::kOk && from_disk) {
+      ++stats_.disk_get_failed;
+      if (code == Code::kTimeout) ++stats_.disk_get_timeout;
+      if (code == Code::kCorrupt) {
+        ++stats_.disk_get_corrupt;
+        drop_bad_copy(*disk_, node, item.disk_slot);
+      }
+    } else if (code != Code::kOk) {
       ++stats_.get_failed;
       if (code == Code::kTimeout) ++stats_.get_timeout;
       if (code == Code::kNotFound) {
@@ -302,6 +318,10 @@ JobItem& Cache::Impl::begin_fill(Job& job, NodeId node, SlotId slot, const Block
   JobItem& item = add_item(job, node, key, group, position);
   item.slot = slot;
   item.has_slot = true;
+  if (job.kind == OpKind::kDiskGet) {
+    item.disk_slot = disk_->slot(node);
+    item.has_disk_slot = true;
+  }
   fills_.begin(node);
   if (!protections_.publish_when_done) host_.publish(node, slot, BlockPosition{});
   return item;
@@ -312,9 +332,14 @@ void Cache::Impl::end_fill(NodeId node, uint32_t position, Code code) {
   const bool arrived = index_.is_in(node, Tier::kHost);
   fills_.end(node, [&](const FillTable::Waiter& waiter) {
     Request* request = requests_.at(waiter.request, waiter.generation);
-    if (request == nullptr || !request->prefetching || request->prefetch_serial != waiter.serial) {
+    if (request == nullptr) return;
+    if (waiter.is_load) {
+      if (request->loading && request->load_serial == waiter.serial) {
+        end_fill_for_load(*request, node, position, arrived, code);
+      }
       return;
     }
+    if (!request->prefetching || request->prefetch_serial != waiter.serial) return;
     if (arrived) {
       hold_for(*request, node, position);  // until it ends: it has been promised this block
     } else if (request->prefetch_code == Code::kOk && code != Code::kOk &&

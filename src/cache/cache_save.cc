@@ -218,6 +218,9 @@ void Cache::Impl::settle_save(Job& job, JobItem& item, Code code) {
     if (config_.with_store && config_.host_to_store == WritePolicy::kWriteThrough) {
       queue_put(node, requests_.at(job.request, job.request_generation), item.position);
     }
+    if (wants_disk_put(node)) {
+      queue_disk_put(node, requests_.at(job.request, job.request_generation), item.position);
+    }
   } else {
     if (protections_.publish_when_done) host_.retire(item.slot);
     if (code != Code::kOk) {
@@ -232,10 +235,10 @@ void Cache::Impl::settle_save(Job& job, JobItem& item, Code code) {
 void Cache::Impl::queue_put(NodeId node, Request* request, uint32_t position) {
   const BlockKey& key = index_.key(node);
   const SlotId slot = index_.slot(node, Tier::kHost);
-  host_.set_put_owed(slot, false);
+  host_.set_mark(slot, OwnedTier::Mark::kPutOwed, false);
   if (existence_.find(key, index_.group(node), clock_.now()) == Existence::kPresent) return;
   if (put_queue_.size() + puts_open_ >= put_queue_max_) {
-    host_.set_put_owed(slot, true);
+    host_.set_mark(slot, OwnedTier::Mark::kPutOwed, true);
     ++stats_.put_dropped;
     if (request != nullptr) {
       request->why.add(WhySpan{position, 1, WhyReason::kPutDropped, Code::kBusy});
@@ -243,6 +246,11 @@ void Cache::Impl::queue_put(NodeId node, Request* request, uint32_t position) {
     return;
   }
   index_.hold(node);
+  put_queue_.push(queued_put(node, request, position));
+}
+
+Cache::Impl::QueuedPut Cache::Impl::queued_put(NodeId node, const Request* request,
+                                               uint32_t position) {
   QueuedPut put;
   put.node = node;
   put.position = position;
@@ -251,7 +259,7 @@ void Cache::Impl::queue_put(NodeId node, Request* request, uint32_t position) {
     put.request = request->index;
     put.generation = request->generation;
   }
-  put_queue_.push(put);
+  return put;
 }
 
 void Cache::Impl::pump_puts() {
@@ -293,10 +301,9 @@ void Cache::Impl::settle_put(Job& job, JobItem& item, Code code) {
   } else {
     ++stats_.put_failed;
     if (code == Code::kCorrupt) {
-      drop_bad_copy(item.node, item.slot);
-    } else if (code != Code::kInvalid && index_.is_in(item.node, Tier::kHost) &&
-               index_.slot(item.node, Tier::kHost) == item.slot) {
-      host_.set_put_owed(item.slot, true);
+      drop_bad_copy(host_, item.node, item.slot);
+    } else if (code != Code::kInvalid && host_.has(item.node, item.slot)) {
+      host_.set_mark(item.slot, OwnedTier::Mark::kPutOwed, true);
     }
     add_why(job, item.position, WhyReason::kPutFailed, code);
   }

@@ -26,6 +26,15 @@ Status power_of_two(std::string_view name, uint64_t value) {
   return Error(Code::kInvalid, fmt::format("{} is {}; allowed: powers of two", name, value));
 }
 
+// The engine owns the device and announces no evictions; ARCHITECTURE.md says why not to a store.
+Status no_write_back(std::string_view name, WritePolicy policy) {
+  if (policy != WritePolicy::kWriteBack) return {};
+  return Error(Code::kInvalid,
+               fmt::format("{} is write_back; allowed: none, write_through, "
+                           "write_through_selective (write_back is for host_to_disk only)",
+                           name));
+}
+
 Status known_policy(std::string_view policy) {
   const auto names = eviction_policy_names();
   std::string list;
@@ -77,6 +86,10 @@ Status CacheConfig::validate() const {
   TIERCEL_TRY(in_range("host_extents", host_extents, 1, 65536));
   TIERCEL_TRY(known_policy(eviction_policy));
   TIERCEL_TRY(in_range("device_blocks", device_blocks, 0, uint64_t{1} << 28));
+  TIERCEL_TRY(no_write_back("device_to_host", device_to_host));
+  TIERCEL_TRY(no_write_back("host_to_store", host_to_store));
+  TIERCEL_TRY(in_range("disk_put_queue_max", disk_put_queue_max, 1, uint64_t{1} << 24));
+  TIERCEL_TRY(in_range("write_back_free_slots", write_back_free_slots, 0, host_blocks / 2));
   TIERCEL_TRY(in_range("selective_hits", selective_hits, 1, 255));
   TIERCEL_TRY(in_range("request_blocks_max", request_blocks_max, 1, uint64_t{1} << 24));
   TIERCEL_TRY(in_range("requests_max", requests_max, 1, uint64_t{1} << 20));
@@ -102,6 +115,20 @@ Status CacheConfig::validate() const {
 
 Result<SlotGeometry> host_geometry(const CacheConfig& config) {
   return SlotGeometry::for_blocks(config.payload_bytes, config.host_blocks, config.host_extents);
+}
+
+std::string_view to_string(WritePolicy policy) {
+  switch (policy) {
+    case WritePolicy::kNone:
+      return "none";
+    case WritePolicy::kWriteThrough:
+      return "write_through";
+    case WritePolicy::kWriteThroughSelective:
+      return "write_through_selective";
+    case WritePolicy::kWriteBack:
+      return "write_back";
+  }
+  return "unknown";
 }
 
 std::string_view to_string(BlockPlace place) {

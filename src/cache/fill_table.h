@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// FillTable: which blocks are on their way into the host tier, and which requests wait for each.
+// FillTable: which blocks are on their way into the host tier, and which requests wait for each: a
+// prefetch for its end, a load to go on with it.
 // One transfer serves all of them. Threads: control thread only. Four bytes per index node; waiters
 // are pooled.
 #pragma once
@@ -18,8 +19,9 @@ class FillTable {
   struct Waiter {
     uint32_t request = 0;
     uint32_t generation = 0;
-    uint32_t serial = 0;  // which of the request's prefetches
+    uint32_t serial = 0;  // which of the request's prefetches, or of its loads
     uint32_t next = 0;
+    bool is_load = false;
   };
 
   explicit FillTable(uint32_t node_count_max) : heads_(node_count_max, kNotFilling) {}
@@ -32,7 +34,7 @@ class FillTable {
     ++filling_;
   }
 
-  void wait(NodeId node, uint32_t request, uint32_t generation, uint32_t serial) {
+  void wait(NodeId node, const Waiter& waiter) {
     uint32_t index = free_;
     if (index == kNobodyWaits) {
       index = static_cast<uint32_t>(waiters_.size());
@@ -40,7 +42,8 @@ class FillTable {
     } else {
       free_ = waiters_[index].next;
     }
-    waiters_[index] = Waiter{request, generation, serial, heads_[node]};
+    waiters_[index] = waiter;
+    waiters_[index].next = heads_[node];
     heads_[node] = index;
   }
 

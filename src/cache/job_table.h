@@ -26,6 +26,7 @@ struct JobItem {
   BlockKey key;
   NodeId node = kNoNode;  // held by this item until it is settled; kNoNode for exists and remove
   SlotId slot;            // one reference until the item is closed, if has_slot
+  SlotId disk_slot;       // likewise, if has_disk_slot
   DeviceBlockId device_block;       // load and save
   uint32_t position = 0;            // in the request
   uint64_t ranks_open = 0;          // bit per rank that has not answered
@@ -33,7 +34,9 @@ struct JobItem {
   GroupId group;
   Code code = Code::kOk;  // merged so far
   bool has_slot = false;
+  bool has_disk_slot = false;
   bool replace = false;  // put: replaces an object that was found bad
+  bool moves = false;    // disk put: the block leaves the host tier afterwards
   bool settled = false;
 };
 

@@ -68,7 +68,7 @@ BlockPlace PathView::place_of(NodeId node, const BlockKey& key, GroupId group,
   if (node != kNoNode) {
     if (index_.is_in(node, Tier::kDevice)) return BlockPlace::kDevice;
     if (index_.is_in(node, Tier::kHost)) return BlockPlace::kHost;
-    if (index_.is_in(node, Tier::kDisk)) return BlockPlace::kDisk;
+    if (index_.is_in(node, Tier::kDisk) && disk_usable_) return BlockPlace::kDisk;
     if (fills_.is_filling(node)) return BlockPlace::kInFlight;
   }
   if (!with_store_) return BlockPlace::kNone;

@@ -23,6 +23,9 @@ class PathView {
   PathView(const CacheConfig& config, const BlockIndex& index, const FillTable& fills,
            const ExistenceTable& existence);
 
+  // Whether the disk tier answers at present; what lies on it counts as nowhere if not.
+  void set_disk_usable(bool usable) { disk_usable_ = usable; }
+
   // Looks at the first request_blocks_max of `keys`. Blocks behind one that can be had from nowhere
   // are not looked at and count as kNone.
   void look(std::span<const BlockKey> keys, uint32_t computed_blocks, TimePoint now);
@@ -109,6 +112,7 @@ class PathView {
   const uint32_t group_count_;
   const uint32_t stride_;
   const bool with_store_;
+  bool disk_usable_ = true;
   std::vector<uint32_t> window_blocks_;  // by group; kFullAttention or how many blocks before a cut
   std::vector<NodeId> nodes_;            // group-major
   std::vector<BlockPlace> places_;

@@ -8,6 +8,8 @@
 
 #include "tiercel/cache.h"
 
+#include "cache/disk_parts.h"
+
 namespace tiercel {
 
 struct Protections {
@@ -26,9 +28,10 @@ struct Protections {
 // The only maker of caches; Cache::create calls it with all protections on.
 class CacheFactory {
  public:
+  // `disk`: null without a disk tier. With replicated_slices it is that of rank 0 alone.
   static Result<std::unique_ptr<Cache>> create(const Protections& protections,
                                                const CacheConfig& config, DataPlane& plane,
-                                               const Clock& clock);
+                                               const Clock& clock, const DiskParts* disk = nullptr);
 };
 
 }  // namespace tiercel

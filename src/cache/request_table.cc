@@ -72,6 +72,9 @@ void RequestTable::recycle(Request& request) {
   request.load_count = request.load_unsettled = 0;
   request.load_code = Code::kOk;
   request.load_states.clear();
+  request.load_blocks.clear();
+  request.load_ready.clear();
+  request.load_queued = false;
   request.prefetching = request.prefetch_queued = false;
   request.prefetch_pending = 0;
   request.prefetch_code = Code::kOk;

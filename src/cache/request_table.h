@@ -23,7 +23,14 @@ namespace tiercel {
 // Marks a position for which no device block was named, or (in load) that the engine has already.
 inline constexpr DeviceBlockId kNoDeviceBlock{UINT32_MAX};
 
-enum class LoadState : uint8_t { kNotNeeded, kPending, kOk, kFailed };
+// kFilling: waits for the block to come from disk into the host tier.
+enum class LoadState : uint8_t { kNotNeeded, kFilling, kPending, kOk, kFailed };
+
+// A block of a load that has arrived in the host tier and can go on to the device.
+struct LoadReady {
+  NodeId node = kNoNode;  // held for the request
+  uint32_t entry = 0;     // of load_states
+};
 
 struct Request {
   RequestId id;
@@ -46,6 +53,11 @@ struct Request {
   uint32_t load_unsettled = 0;         // items
   Code load_code = Code::kOk;          // of the first failure
   std::vector<LoadState> load_states;  // group-major, load_count each
+  uint32_t load_serial = 0;            // tells the fills of this load from those of earlier ones
+  TimePoint load_deadline = kNoDeadline;
+  std::vector<DeviceBlockId> load_blocks;  // as load_states; of those that come from disk
+  std::vector<LoadReady> load_ready;
+  bool load_queued = false;  // waits in the list of loads to go on with
 
   // The prefetch in progress.
   bool prefetching = false;

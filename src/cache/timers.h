@@ -14,7 +14,7 @@
 
 namespace tiercel {
 
-enum class TimerKind : uint8_t { kJob, kPrefetch, kSave, kHold };
+enum class TimerKind : uint8_t { kJob, kPrefetch, kLoad, kSave, kHold };
 
 struct Timer {
   TimePoint at;

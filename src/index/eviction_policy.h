@@ -69,6 +69,10 @@ class EvictionPolicy {
   // than `scan_max` blocks; those met that are not evictable stay where they are. With a `scan_max`
   // of at least the blocks of the tier, a victim is found whenever a block is evictable.
   virtual NodeId victim(uint32_t scan_max) = 0;
+
+  // The first of those that would be victims once another tier of ours has them too: as victim(),
+  // but only what is held is passed over. For moving blocks down ahead of need.
+  virtual NodeId next_to_move(uint32_t scan_max) = 0;
 };
 
 struct EvictionPolicyContext {

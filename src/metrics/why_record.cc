@@ -43,6 +43,10 @@ std::string_view to_string(WhyReason reason) {
       return "put_failed";
     case WhyReason::kPutDropped:
       return "put_dropped";
+    case WhyReason::kDiskPutFailed:
+      return "disk_put_failed";
+    case WhyReason::kDiskPutDropped:
+      return "disk_put_dropped";
   }
   return "unknown";
 }

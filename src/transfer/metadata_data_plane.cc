@@ -89,6 +89,9 @@ class MetadataDataPlane final : public DataPlane {
     switch (op.kind) {
       case OpKind::kLoad:
       case OpKind::kSave:
+      case OpKind::kDiskGet:
+      case OpKind::kDiskPut:
+      case OpKind::kDiskClear:
         return Code::kOk;
       case OpKind::kStoreGet:
       case OpKind::kStoreExists:

@@ -111,11 +111,12 @@ bool RankLoop::sleep(RankLoopEnd& end) {
   sleep_flag_.prepare();
   if (ops_.size() == 0 && !channel_.asked_to_close()) {
     // poll() ignores a descriptor of -1.
-    std::array<pollfd, 4> sources{
+    std::array<pollfd, 5> sources{
         {{.fd = sleep_flag_.fd(), .events = POLLIN, .revents = 0},
          {.fd = worker_.store_fd(), .events = POLLIN, .revents = 0},
          {.fd = options_.peer_fd, .events = POLLIN | POLLRDHUP, .revents = 0},
-         {.fd = options_.stop_fd, .events = POLLIN, .revents = 0}}};
+         {.fd = options_.stop_fd, .events = POLLIN, .revents = 0},
+         {.fd = worker_.disk_fd(), .events = POLLIN, .revents = 0}}};
     const int ready =
         ::poll(sources.data(), sources.size(), poll_timeout_ms(worker_.next_due(), clock_));
     if (ready > 0 && sources[3].revents != 0) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/assert.h"
+#include "transfer/disk_path.h"
 #include "transfer/fifo.h"
 #include "transfer/op_queue.h"
 #include "transfer/shared_stats.h"
@@ -17,11 +18,12 @@
 namespace tiercel {
 namespace {
 
-// How soon a store is asked again that has no other way to call us.
-constexpr Duration kStoreRetry = std::chrono::milliseconds(1);
+// How soon a store or disk is asked again that has no other way to call us.
+constexpr Duration kRetry = std::chrono::milliseconds(1);
 
 constexpr std::array kStoreKindsInOrder = {OpKind::kStoreExists, OpKind::kStoreGet,
                                            OpKind::kStorePut, OpKind::kStoreRemove};
+constexpr std::array kDiskKindsInOrder = {OpKind::kDiskClear, OpKind::kDiskGet, OpKind::kDiskPut};
 
 int64_t to_ns(TimePoint time) { return time.time_since_epoch().count(); }
 TimePoint to_time(int64_t ns) { return TimePoint(Duration(ns)); }
@@ -42,14 +44,15 @@ class RankWorker::Impl {
  public:
   Impl(const RankWorkerOptions& options, const SlotGeometry& geometry,
        std::span<std::byte> host_memory, DeviceCopier* copier, std::unique_ptr<Store> store,
-       const Clock& clock)
+       std::unique_ptr<RankDisk> disk, const Clock& clock)
       : options_(options),
         slots_(geometry, options.rank, options.slice, options.name_space, options.writer_epoch,
                host_memory),
         copier_(copier),
         store_(std::move(store)),
+        disk_(std::move(disk)),
         clock_(clock) {
-    note_store_health();
+    note_health();
   }
 
   void submit(std::span<const BlockOp> ops) {
@@ -66,18 +69,33 @@ class RankWorker::Impl {
 
   bool progress(uint32_t ops_max) {
     const bool more = progress_once(ops_max);
-    note_store_health();
+    note_health();
     return more;
   }
 
-  TimePoint next_due() const {
+  TimePoint next_due() const { return std::min(store_due(), disk_due()); }
+
+  TimePoint store_due() const {
     TimePoint due = kNoDeadline;
-    if (!requests_.empty() && store_fd() < 0) due = clock_.now() + kStoreRetry;
+    if (!requests_.empty() && store_fd() < 0) due = clock_.now() + kRetry;
     if (!store_ops_waiting()) return due;
     // With something in flight the store's descriptor tells when to try again, but not of
     // deadlines.
-    if (requests_.empty()) return clock_.now() + kStoreRetry;
+    if (requests_.empty()) return clock_.now() + kRetry;
     for (OpKind kind : kStoreKindsInOrder) due = std::min(due, to_time(queue(kind).earliest_ns()));
+    return due;
+  }
+
+  TimePoint disk_due() const {
+    if (!disk_.exists()) return kNoDeadline;
+    TimePoint due = disk_.disk().next_due();
+    const bool waits = disk_ops_waiting();
+    // A busy disk tells by its descriptor when to try again, if it has one.
+    if ((waits || disk_.in_flight() > 0) && (disk_.completion_fd() < 0 || disk_.in_flight() == 0)) {
+      due = std::min(due, clock_.now() + kRetry);
+    }
+    if (!waits) return due;
+    for (OpKind kind : kDiskKindsInOrder) due = std::min(due, to_time(queue(kind).earliest_ns()));
     return due;
   }
 
@@ -93,25 +111,43 @@ class RankWorker::Impl {
       for (size_t i = 0; i < waiting.size(); ++i) end(waiting[i], Code::kCancelled);
       waiting.pop(waiting.size());
     }
-    if (!store_ || closed_) return {};
-    Status status = store_->close(deadline);
-    collect();
-    if (!status) return status;
+    if (closed_) return {};
+    // One that hangs does not keep the other open.
+    const Status disk_closed = close_disk(deadline);
+    TIERCEL_TRY(close_store(deadline));
+    TIERCEL_TRY(disk_closed);
     closed_ = true;
-    // The store has let go of everything; whatever it forgot to complete is over as well.
-    while (!requests_.empty()) end_request(requests_[0], {});
     return {};
   }
 
   int store_fd() const { return store_ ? store_->completion_fd() : -1; }
+  int disk_fd() const { return disk_.completion_fd(); }
   size_t in_flight() const { return in_flight_; }
   RankStats stats() const { return counters_.read(); }
   uint32_t rank() const { return options_.rank; }
   const SlotIo& slots() const { return slots_; }
 
  private:
+  Status close_store(TimePoint deadline) {
+    if (!store_) return {};
+    Status status = store_->close(deadline);
+    collect();
+    if (!status) return status;
+    // The store has let go of everything; whatever it forgot to complete is over as well.
+    while (!requests_.empty()) end_request(requests_[0], {});
+    return {};
+  }
+
+  Status close_disk(TimePoint deadline) {
+    if (!disk_.exists()) return {};
+    Status status = disk_.disk().close(deadline);
+    collect_disk();
+    return status;
+  }
+
   bool progress_once(uint32_t ops_max) {
     bool done = collect();
+    done |= collect_disk();
     done |= expire();
     const uint32_t loads = run(OpKind::kLoad, ops_max);
     done |= loads > 0;
@@ -119,27 +155,40 @@ class RankWorker::Impl {
     // Asking the store costs little, so gets need not wait for the last load; saves and puts, which
     // nobody waits for, do.
     store_refuses_ = false;
+    disk_refuses_ = false;
+    done |= start_disk(OpKind::kDiskClear);
+    done |= start_disk(OpKind::kDiskGet);
     done |= start(OpKind::kStoreExists);
     done |= start(OpKind::kStoreGet);
     if (queue(OpKind::kLoad).empty()) {
       done |= run(OpKind::kSave, ops_max - loads) > 0;
+      done |= start_disk(OpKind::kDiskPut);
       done |= start(OpKind::kStorePut);
       done |= start(OpKind::kStoreRemove);
     }
+    if (disk_.exists()) disk_.disk().flush();
     if (done) return true;
     if (!queue(OpKind::kLoad).empty() || !queue(OpKind::kSave).empty()) return true;
-    return store_ops_waiting() && !store_refuses_;
+    return (store_ops_waiting() && !store_refuses_) || (disk_ops_waiting() && !disk_refuses_);
   }
 
   OpQueue& queue(OpKind kind) { return queues_[static_cast<size_t>(kind)]; }
   const OpQueue& queue(OpKind kind) const { return queues_[static_cast<size_t>(kind)]; }
 
-  void note_store_health() {
+  void note_health() {
     if (store_) counters_.set_store(store_->health());
+    if (!disk_.exists()) return;
+    const RankDiskStats stats = disk_.disk().stats();
+    counters_.set_disk(disk_.disk().health(), stats.read_bytes, stats.written_bytes, stats.syncs);
   }
 
   bool store_ops_waiting() const {
     return std::any_of(kStoreKindsInOrder.begin(), kStoreKindsInOrder.end(),
+                       [this](OpKind kind) { return !queue(kind).empty(); });
+  }
+
+  bool disk_ops_waiting() const {
+    return std::any_of(kDiskKindsInOrder.begin(), kDiskKindsInOrder.end(),
                        [this](OpKind kind) { return !queue(kind).empty(); });
   }
 
@@ -150,6 +199,7 @@ class RankWorker::Impl {
     if (op.reserved != decltype(op.reserved){}) return Code::kInvalid;
     if (!concerns(op, options_.rank)) return Code::kInvalid;
     if (op.replace > (op.kind == OpKind::kStorePut ? 1 : 0)) return Code::kInvalid;
+    if (op.has_parent > (op.kind == OpKind::kDiskPut ? 1 : 0)) return Code::kInvalid;
     if (uses_slot(op.kind)) {
       if (op.token_count == 0) return Code::kInvalid;
       if (!slots_.exists(op.slot, op.group)) return Code::kInvalid;
@@ -157,7 +207,7 @@ class RankWorker::Impl {
     if (uses_device(op.kind)) {
       if (copier_ == nullptr) return Code::kUnsupported;
       if (op.device_block.value() >= copier_->block_count(op.group)) return Code::kInvalid;
-    } else if (!store_) {
+    } else if (uses_disk(op.kind) ? !disk_.exists() : !store_) {
       return Code::kUnavailable;
     }
     return closing_ ? Code::kUnavailable : Code::kOk;
@@ -270,6 +320,43 @@ class RankWorker::Impl {
     return true;
   }
 
+  // Hands waiting operations of one kind to the disk; true if anything moved.
+  bool start_disk(OpKind kind) {
+    OpQueue& waiting = queue(kind);
+    bool any = false;
+    while (!waiting.empty() && !disk_refuses_) {
+      const BlockOp op = waiting[0];
+      // Puts, which nobody waits for, leave room for gets.
+      if (kind == OpKind::kDiskPut && disk_.in_flight(kind) >= options_.disk_puts_max) break;
+      uint32_t promised = 0;
+      // As for a store: a slot that does not hold what the control plane believes is never kept.
+      const bool proven = kind != OpKind::kDiskPut || slots_.check(op, &promised) == Code::kOk;
+      const Code code = proven ? disk_.start(op, disk_memory(op), clock_.now()) : Code::kCorrupt;
+      if (code == Code::kBusy) {
+        disk_refuses_ = true;
+        break;
+      }
+      waiting.pop(1);
+      any = true;
+      if (code != Code::kOk) end(op, code);
+    }
+    return any;
+  }
+
+  std::span<std::byte> disk_memory(const BlockOp& op) const {
+    return uses_slot(op.kind) ? slots_.whole(op) : std::span<std::byte>();
+  }
+
+  bool collect_disk() {
+    return disk_.collect([this](const BlockOp& op, Code code, TimePoint started) {
+      counters_.count_busy(op.kind, clock_.now() - started);
+      if (code == Code::kOk && op.kind == OpKind::kDiskGet && options_.verify) {
+        code = slots_.verify(op);
+      }
+      end(op, code);
+    });
+  }
+
   static Code code_from_submission(Code code) {
     return code > Code::kInvalid ? Code::kUnavailable : code;
   }
@@ -312,12 +399,11 @@ class RankWorker::Impl {
         for (const BlockOp& op : ops) keys_.push_back(slots_.object_key(op));
         return kind == OpKind::kStoreExists ? store_->submit_exists(keys_, deadline)
                                             : store_->submit_remove(keys_, deadline);
-      case OpKind::kLoad:
-      case OpKind::kSave:
+      default:
         break;
     }
-    TIERCEL_ASSERT(false, "loads and saves do not concern the store");
-    return Error(Code::kInternal, "loads and saves do not concern the store");
+    TIERCEL_ASSERT(false, "other operations do not concern the store");
+    return Error(Code::kInternal, "other operations do not concern the store");
   }
 
   // Takes what the store has completed; true if there was anything of ours. Asks even if nothing is
@@ -355,6 +441,7 @@ class RankWorker::Impl {
   const SlotIo slots_;
   DeviceCopier* const copier_;
   const std::unique_ptr<Store> store_;
+  DiskPath disk_;
   const Clock& clock_;
 
   std::array<OpQueue, kOpKindCount> queues_;
@@ -362,6 +449,7 @@ class RankWorker::Impl {
   Fifo<Completion> completions_;
   size_t in_flight_ = 0;        // submitted and not yet taken
   bool store_refuses_ = false;  // busy: not asked again within one progress()
+  bool disk_refuses_ = false;   // the same
   bool closing_ = false;
   bool closed_ = false;
   SharedStats counters_;
@@ -410,12 +498,10 @@ Status check_copier(const DeviceCopier& copier, const SlotGeometry& geometry, ui
 
 }  // namespace
 
-Result<std::unique_ptr<RankWorker>> RankWorker::create(const RankWorkerOptions& options,
-                                                       const SlotGeometry& geometry,
-                                                       std::span<std::byte> host_memory,
-                                                       DeviceCopier* copier,
-                                                       std::unique_ptr<Store> store,
-                                                       const Clock& clock) {
+Result<std::unique_ptr<RankWorker>> RankWorker::create(
+    const RankWorkerOptions& options, const SlotGeometry& geometry,
+    std::span<std::byte> host_memory, DeviceCopier* copier, std::unique_ptr<Store> store,
+    const Clock& clock, std::unique_ptr<RankDisk> disk) {
   TIERCEL_TRY(check_options(options, geometry));
   if (host_memory.size() != geometry.tier_bytes(options.rank)) {
     return size_error("host memory in bytes", host_memory.size(),
@@ -424,8 +510,8 @@ Result<std::unique_ptr<RankWorker>> RankWorker::create(const RankWorkerOptions& 
   }
   if (copier != nullptr) TIERCEL_TRY(check_copier(*copier, geometry, options.rank));
   if (store) TIERCEL_TRY(store->register_memory(host_memory));
-  return std::unique_ptr<RankWorker>(new RankWorker(
-      std::make_unique<Impl>(options, geometry, host_memory, copier, std::move(store), clock)));
+  return std::unique_ptr<RankWorker>(new RankWorker(std::make_unique<Impl>(
+      options, geometry, host_memory, copier, std::move(store), std::move(disk), clock)));
 }
 
 RankWorker::RankWorker(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -436,6 +522,7 @@ bool RankWorker::progress(uint32_t ops_max) { return impl_->progress(ops_max); }
 TimePoint RankWorker::next_due() const { return impl_->next_due(); }
 size_t RankWorker::take(std::span<Completion> out) { return impl_->take(out); }
 int RankWorker::store_fd() const { return impl_->store_fd(); }
+int RankWorker::disk_fd() const { return impl_->disk_fd(); }
 size_t RankWorker::ops_in_flight() const { return impl_->in_flight(); }
 Status RankWorker::close(TimePoint deadline) { return impl_->close(deadline); }
 uint32_t RankWorker::rank() const { return impl_->rank(); }

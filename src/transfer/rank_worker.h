@@ -24,6 +24,7 @@
 #include "tiercel/store.h"
 #include "tiercel/transfer.h"
 
+#include "tier/disk/rank_disk.h"
 #include "tier/slot_geometry.h"
 #include "transfer/device_copier.h"
 
@@ -36,19 +37,19 @@ struct RankWorkerOptions {
   uint64_t writer_epoch = 0;
   bool verify = true;              // check frames and checksums of what arrives
   uint32_t store_batch_max = 128;  // blocks per call into the store
+  uint32_t disk_puts_max = 32;     // puts that are with the disk at once
 };
 
 class RankWorker {
  public:
   // `host_memory` is the rank's part of the host tier, geometry.tier_bytes(rank) long. `copier` may
-  // be null (no device: load and save are `unsupported`), `store` may be null (store operations are
-  // `unavailable`). kInvalid where sizes do not agree; registers the memory with the store.
-  static Result<std::unique_ptr<RankWorker>> create(const RankWorkerOptions& options,
-                                                    const SlotGeometry& geometry,
-                                                    std::span<std::byte> host_memory,
-                                                    DeviceCopier* copier,
-                                                    std::unique_ptr<Store> store,
-                                                    const Clock& clock);
+  // be null (no device: load and save are `unsupported`), `store` and `disk` may be null (their
+  // operations are `unavailable`). kInvalid where sizes do not agree; registers the memory with the
+  // store.
+  static Result<std::unique_ptr<RankWorker>> create(
+      const RankWorkerOptions& options, const SlotGeometry& geometry,
+      std::span<std::byte> host_memory, DeviceCopier* copier, std::unique_ptr<Store> store,
+      const Clock& clock, std::unique_ptr<RankDisk> disk = nullptr);
   ~RankWorker();
 
   // Takes operations in. Each is checked (kind, group, slot, device block, token count, reserved
@@ -57,9 +58,10 @@ class RankWorker {
   void submit(std::span<const BlockOp> ops);
 
   // Does a bounded piece of what waits (at most `ops_max` memory operations, one call into the
-  // store per kind) and whatever the store has completed. True if anything was done or more can be
-  // done now; false if nothing waits or all that waits needs the store first: then call again when
-  // store_fd() is readable, at next_due(), or after the next submit().
+  // store per kind, what the disk takes) and whatever store and disk have completed. True if
+  // anything was done or more can be done now; false if nothing waits or all that waits needs store
+  // or disk first: then call again when store_fd() or disk_fd() is readable, at next_due(), or
+  // after the next submit().
   bool progress(uint32_t ops_max);
 
   // When progress() wants to be called though neither submit() nor store_fd() asks for it: to try a
@@ -72,6 +74,7 @@ class RankWorker {
 
   // Readable when the store has completed something; -1 without a store or if never needed.
   int store_fd() const;
+  int disk_fd() const;           // likewise of the disk
   size_t ops_in_flight() const;  // submitted and not yet taken
 
   // Ends what waits as `cancelled`, closes the store and completes what was in flight (take them).

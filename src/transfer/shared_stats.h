@@ -33,12 +33,13 @@ class SharedStats {
     add(paths_[static_cast<size_t>(kind)].busy_ns, static_cast<uint64_t>(time.count()));
   }
 
-  void set_store(const StoreHealth& health) {
-    // Condition and cause change together.
-    set(store_state_, static_cast<uint64_t>(health.condition) |
-                          (static_cast<uint64_t>(health.cause) << kCauseShift));
-    set(store_opened_, health.opened);
-    set(store_refused_, health.refused);
+  void set_store(const StoreHealth& health) { store_.set(health); }
+  void set_disk(const StoreHealth& health, uint64_t read_bytes, uint64_t written_bytes,
+                uint64_t syncs) {
+    disk_.set(health);
+    set(disk_read_bytes_, read_bytes);
+    set(disk_written_bytes_, written_bytes);
+    set(disk_syncs_, syncs);
   }
 
   // All of them at once.
@@ -53,6 +54,7 @@ class SharedStats {
       set(path.busy_ns, from.busy_ns);
     }
     set_store(stats.store);
+    set_disk(stats.disk, stats.disk_read_bytes, stats.disk_written_bytes, stats.disk_syncs);
   }
 
   RankStats read() const {
@@ -65,13 +67,11 @@ class SharedStats {
                         .bytes = get(path.bytes),
                         .busy_ns = get(path.busy_ns)};
     }
-    const uint64_t state = get(store_state_);
-    const auto condition = static_cast<StoreCondition>(state & 0xff);
-    const auto cause = static_cast<Code>(state >> kCauseShift & 0xff);
-    if (condition <= StoreCondition::kOpen) stats.store.condition = condition;
-    if (cause <= Code::kInternal) stats.store.cause = cause;
-    stats.store.opened = get(store_opened_);
-    stats.store.refused = get(store_refused_);
+    store_.read_into(stats.store);
+    disk_.read_into(stats.disk);
+    stats.disk_read_bytes = get(disk_read_bytes_);
+    stats.disk_written_bytes = get(disk_written_bytes_);
+    stats.disk_syncs = get(disk_syncs_);
     return stats;
   }
 
@@ -80,7 +80,29 @@ class SharedStats {
   struct Path {
     Counter ops{0}, failed{0}, corrupt{0}, bytes{0}, busy_ns{0};
   };
-  static constexpr unsigned kCauseShift = 8;
+  class Health {
+   public:
+    void set(const StoreHealth& health) {
+      // Condition and cause change together.
+      SharedStats::set(state_, static_cast<uint64_t>(health.condition) |
+                                   (static_cast<uint64_t>(health.cause) << kCauseShift));
+      SharedStats::set(opened_, health.opened);
+      SharedStats::set(refused_, health.refused);
+    }
+    void read_into(StoreHealth& health) const {
+      const uint64_t state = get(state_);
+      const auto condition = static_cast<StoreCondition>(state & 0xff);
+      const auto cause = static_cast<Code>(state >> kCauseShift & 0xff);
+      if (condition <= StoreCondition::kOpen) health.condition = condition;
+      if (cause <= Code::kInternal) health.cause = cause;
+      health.opened = get(opened_);
+      health.refused = get(refused_);
+    }
+
+   private:
+    static constexpr unsigned kCauseShift = 8;
+    Counter state_{0}, opened_{0}, refused_{0};
+  };
 
   static uint64_t get(const Counter& counter) { return counter.load(std::memory_order_relaxed); }
   static void set(Counter& counter, uint64_t value) {
@@ -90,7 +112,8 @@ class SharedStats {
   static void add(Counter& counter, uint64_t value) { set(counter, get(counter) + value); }
 
   std::array<Path, kOpKindCount> paths_;
-  Counter store_state_{0}, store_opened_{0}, store_refused_{0};
+  Health store_, disk_;
+  Counter disk_read_bytes_{0}, disk_written_bytes_{0}, disk_syncs_{0};
 };
 
 }  // namespace tiercel

@@ -22,12 +22,15 @@ bool SlotIo::exists(SlotId slot, GroupId group) const {
   return geometry_.offset(slot, group, rank_).has_value();
 }
 
-SlotIo::Slot SlotIo::slot_of(const BlockOp& op) const {
+std::span<std::byte> SlotIo::whole(const BlockOp& op) const {
   const std::optional<uint64_t> offset = geometry_.offset(op.slot, op.group, rank_);
   TIERCEL_ASSERT(offset, "the slot of an operation is checked when it is submitted");
-  const std::span<std::byte> whole =
-      memory_.subspan(*offset, geometry_.stride_bytes(op.group, rank_));
-  return {whole.first(payload_bytes(op.group)), whole.last<kFrameBytes>()};
+  return memory_.subspan(*offset, geometry_.stride_bytes(op.group, rank_));
+}
+
+SlotIo::Slot SlotIo::slot_of(const BlockOp& op) const {
+  const std::span<std::byte> slot = whole(op);
+  return {slot.first(payload_bytes(op.group)), slot.last<kFrameBytes>()};
 }
 
 ObjectKey SlotIo::object_key(const BlockOp& op) const {

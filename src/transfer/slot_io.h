@@ -36,6 +36,8 @@ class SlotIo {
   bool exists(SlotId slot, GroupId group) const;
   // The op's slot; it must exist.
   Slot slot_of(const BlockOp& op) const;
+  // Payload, padding and frame.
+  std::span<std::byte> whole(const BlockOp& op) const;
   ObjectKey object_key(const BlockOp& op) const;
 
   // kOk if the slot's frame is what the op believes it to be, else kCorrupt; *checksum is then what

@@ -26,6 +26,12 @@ std::string_view to_string(OpKind kind) {
       return "store_exists";
     case OpKind::kStoreRemove:
       return "store_remove";
+    case OpKind::kDiskGet:
+      return "disk_get";
+    case OpKind::kDiskPut:
+      return "disk_put";
+    case OpKind::kDiskClear:
+      return "disk_clear";
   }
   return "unknown";
 }

@@ -45,14 +45,23 @@ void LruPolicy::demote(NodeId node) {
   list_.move_to_back(node);
 }
 
-NodeId LruPolicy::victim(uint32_t scan_max) {
+template <typename Suits>
+NodeId LruPolicy::first_from_back(uint32_t scan_max, Suits&& suits) const {
   NodeId node = list_.back();
   for (uint32_t seen = 0; seen < scan_max && node != kNoNode; ++seen, node = list_.before(node)) {
-    if (!index_.evictable(node, tier_)) continue;
+    if (!suits(node)) continue;
     list_.prefetch_before(node);
     return node;
   }
   return kNoNode;
+}
+
+NodeId LruPolicy::victim(uint32_t scan_max) {
+  return first_from_back(scan_max, [this](NodeId node) { return index_.evictable(node, tier_); });
+}
+
+NodeId LruPolicy::next_to_move(uint32_t scan_max) {
+  return first_from_back(scan_max, [this](NodeId node) { return index_.hold_count(node) == 0; });
 }
 
 }  // namespace tiercel

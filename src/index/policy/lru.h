@@ -22,8 +22,11 @@ class LruPolicy final : public EvictionPolicy {
   void erase(NodeId node, bool evicted) override;
   void demote(NodeId node) override;
   NodeId victim(uint32_t scan_max) override;
+  NodeId next_to_move(uint32_t scan_max) override;
 
  private:
+  template <typename Suits>
+  NodeId first_from_back(uint32_t scan_max, Suits&& suits) const;
   bool is_listed(NodeId node) const { return index_.links(node, tier_).word != 0; }
 
   BlockIndex& index_;

@@ -91,6 +91,15 @@ void S3FifoPolicy::demote(NodeId node) {
 }
 
 NodeId S3FifoPolicy::victim(uint32_t scan_max) {
+  return first_from_backs(scan_max, [this](NodeId node) { return index_.evictable(node, tier_); });
+}
+
+NodeId S3FifoPolicy::next_to_move(uint32_t scan_max) {
+  return first_from_backs(scan_max, [this](NodeId node) { return index_.hold_count(node) == 0; });
+}
+
+template <typename Suits>
+NodeId S3FifoPolicy::first_from_backs(uint32_t scan_max, Suits&& suits) const {
   NodeId in_demoted = demoted_.back();
   NodeId in_small = small_.back();
   NodeId in_main = main_.back();
@@ -114,7 +123,7 @@ NodeId S3FifoPolicy::victim(uint32_t scan_max) {
     } else {
       return kNoNode;
     }
-    if (index_.evictable(*at, tier_)) {
+    if (suits(*at)) {
       queue->prefetch_before(*at);
       return *at;
     }

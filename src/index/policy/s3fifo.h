@@ -34,6 +34,7 @@ class S3FifoPolicy final : public EvictionPolicy {
   void erase(NodeId node, bool evicted) override;
   void demote(NodeId node) override;
   NodeId victim(uint32_t scan_max) override;
+  NodeId next_to_move(uint32_t scan_max) override;
 
   uint32_t small_count() const { return small_.size(); }
   uint32_t main_count() const { return main_.size(); }
@@ -45,6 +46,9 @@ class S3FifoPolicy final : public EvictionPolicy {
 
  private:
   enum class Queue : uint32_t { kNone = 0, kSmall = 1, kMain = 2, kDemoted = 3 };
+
+  template <typename Suits>
+  NodeId first_from_backs(uint32_t scan_max, Suits&& suits) const;
 
   // PolicyLinks::word: frequency (bits 0 and 1), queue (bits 2 and 3).
   Queue queue(NodeId node) const;

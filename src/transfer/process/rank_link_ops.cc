@@ -13,13 +13,20 @@ namespace {
 constexpr size_t kBatch = 256;
 
 // Whether an ok of this kind says that the slot holds something.
-bool fills_slot(OpKind kind) { return kind == OpKind::kSave || kind == OpKind::kStoreGet; }
+bool fills_slot(OpKind kind) {
+  return kind == OpKind::kSave || kind == OpKind::kStoreGet || kind == OpKind::kDiskGet;
+}
 
 RankStats sum(const RankStats& a, const RankStats& b) {
   RankStats total = b;
   for (size_t i = 0; i < total.paths.size(); ++i) total.paths[i] += a.paths[i];
   total.store.opened += a.store.opened;
   total.store.refused += a.store.refused;
+  total.disk.opened += a.disk.opened;
+  total.disk.refused += a.disk.refused;
+  total.disk_read_bytes += a.disk_read_bytes;
+  total.disk_written_bytes += a.disk_written_bytes;
+  total.disk_syncs += a.disk_syncs;
   return total;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cache/host_tier.h"
+#include "cache/owned_tier.h"
 
 #include <numeric>
 
@@ -22,9 +22,10 @@ uint64_t count_slots(const SlotGeometry& geometry) {
 
 }  // namespace
 
-HostTier::HostTier(const SlotGeometry& geometry, BlockIndex& index,
-                   std::unique_ptr<EvictionPolicy> policy, const Protections& protections)
-    : index_(index),
+OwnedTier::OwnedTier(Tier tier, const SlotGeometry& geometry, BlockIndex& index,
+                     std::unique_ptr<EvictionPolicy> policy, const Protections& protections)
+    : tier_(tier),
+      index_(index),
       allocator_(geometry),
       policy_(std::move(policy)),
       protections_(protections),
@@ -32,10 +33,10 @@ HostTier::HostTier(const SlotGeometry& geometry, BlockIndex& index,
   const size_t ids = static_cast<size_t>(geometry.extent_count()) * geometry.slots_per_extent_max();
   references_.resize(ids);
   retired_.resize(ids);
-  put_owed_.resize(ids);
+  marks_.resize(ids);
 }
 
-std::optional<SlotId> HostTier::acquire(GroupId group) {
+std::optional<SlotId> OwnedTier::acquire(GroupId group) {
   // One eviction makes room where the tier has one slot class. With several, a victim may free a
   // slot of another class; then at most a few extents' worth go before one of them is empty and can
   // change hands.
@@ -51,24 +52,30 @@ std::optional<SlotId> HostTier::acquire(GroupId group) {
   }
 }
 
-NodeId HostTier::first_of_path(NodeId node) const {
+NodeId OwnedTier::first_of_path(NodeId node) const {
   NodeId first = node;
   for (NodeId at = node; at != kNoNode; at = index_.parent(at)) {
-    if (index_.is_in(at, Tier::kHost) && index_.hold_count(at) == 0) first = at;
+    if (index_.is_in(at, tier_) && index_.hold_count(at) == 0) first = at;
   }
   return first;
 }
 
-void HostTier::publish(NodeId node, SlotId slot, const BlockPosition& position) {
-  index_.set_place(node, Tier::kHost, slot);
-  set_put_owed(slot, false);
+bool OwnedTier::adopt(NodeId node, SlotId slot, const BlockPosition& position) {
+  if (!allocator_.adopt(slot, index_.group(node))) return false;
+  publish(node, slot, position);
+  return true;
+}
+
+void OwnedTier::publish(NodeId node, SlotId slot, const BlockPosition& position) {
+  index_.set_place(node, tier_, slot);
+  marks_[slot.value()] = 0;
   policy_->insert(node, position);
 }
 
-void HostTier::drop(NodeId node, bool evicted) {
+void OwnedTier::drop(NodeId node, bool evicted) {
   const BlockKey key = index_.key(node);
   policy_->erase(node, evicted);
-  const SlotId slot = index_.clear_place(node, Tier::kHost);
+  const SlotId slot = index_.clear_place(node, tier_);
   retire(slot);
   const bool current = index_.is_current(node);
   const bool gone = index_.tiers(node) == 0;
@@ -76,7 +83,14 @@ void HostTier::drop(NodeId node, bool evicted) {
   if (gone && current) demote_window_blocks(key);
 }
 
-void HostTier::demote_window_blocks(const BlockKey& key) {
+void OwnedTier::drop_all() {
+  for (NodeId node = 0; node < index_.node_count_max() && index_.resident_count(tier_) > 0;
+       ++node) {
+    if (index_.is_live(node) && has(node)) drop(node, false);
+  }
+}
+
+void OwnedTier::demote_window_blocks(const BlockKey& key) {
   // Without the full-attention block of the same key no cut needs the window groups' blocks.
   const uint32_t groups = allocator_.geometry().group_count();
   if (groups == 1) return;
@@ -84,11 +98,11 @@ void HostTier::demote_window_blocks(const BlockKey& key) {
     const GroupId id(static_cast<uint8_t>(group));
     if (!index_.is_window_group(id)) continue;
     const NodeId node = index_.find(key, id);
-    if (node != kNoNode && index_.is_in(node, Tier::kHost)) policy_->demote(node);
+    if (node != kNoNode && index_.is_in(node, tier_)) policy_->demote(node);
   }
 }
 
-void HostTier::retire(SlotId slot) {
+void OwnedTier::retire(SlotId slot) {
   if (references_[slot.value()] == 0 || !protections_.quarantine) {
     allocator_.free(slot);
     return;
@@ -97,7 +111,7 @@ void HostTier::retire(SlotId slot) {
   allocator_.quarantine(slot);
 }
 
-void HostTier::drop_reference(SlotId slot) {
+void OwnedTier::drop_reference(SlotId slot) {
   TIERCEL_ASSERT(references_[slot.value()] > 0, "a slot reference is dropped once");
   if (--references_[slot.value()] == 0 && retired_[slot.value()] != 0) {
     retired_[slot.value()] = 0;
@@ -105,19 +119,19 @@ void HostTier::drop_reference(SlotId slot) {
   }
 }
 
-void HostTier::visit(std::span<const NodeId> path, const RequestVisit& visit) {
+void OwnedTier::visit(std::span<const NodeId> path, const RequestVisit& visit) {
   path_.clear();
   positions_.clear();
   for (size_t position = 0; position < path.size(); ++position) {
     const NodeId node = path[position];
-    if (node == kNoNode || !index_.is_in(node, Tier::kHost)) continue;
+    if (node == kNoNode || !index_.is_in(node, tier_)) continue;
     path_.push_back(node);
     positions_.push_back(static_cast<uint32_t>(position));
   }
   if (!path_.empty()) policy_->visit(path_, positions_, visit);
 }
 
-uint64_t HostTier::total_references() const {
+uint64_t OwnedTier::total_references() const {
   return std::accumulate(references_.begin(), references_.end(), uint64_t{0});
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// HostTier: the control side of the host tier: index places, slots and the eviction policy, kept in
-// step.
+// OwnedTier: the control side of one tier whose slots we assign (host, disk): index places, slots
+// and the eviction policy, kept in step.
 //
 // A slot that a transfer may still touch has references. Whoever takes a place away *retires* the
 // slot: it is free at once if nothing refers to it, else it waits in quarantine until the last
@@ -22,14 +22,21 @@
 
 namespace tiercel {
 
-class HostTier {
+class OwnedTier {
  public:
-  HostTier(const SlotGeometry& geometry, BlockIndex& index, std::unique_ptr<EvictionPolicy> policy,
-           const Protections& protections);
+  OwnedTier(Tier tier, const SlotGeometry& geometry, BlockIndex& index,
+            std::unique_ptr<EvictionPolicy> policy, const Protections& protections);
 
   // A slot for a new block of `group`, evicting as needed; nullopt if nothing may be evicted. The
   // caller's node must be held, or have children, to be safe from this.
   std::optional<SlotId> acquire(GroupId group);
+
+  // A block that a restart has found in `slot`: takes the slot and publishes the block. False, and
+  // nothing changed, if the slot is not free for the group.
+  bool adopt(NodeId node, SlotId slot, const BlockPosition& position);
+
+  // The block that eviction would come to next if the tier below had it; kNoNode if there is none.
+  NodeId next_to_move() { return policy_->next_to_move(kVictimScanMax); }
 
   // The block is here now and visible.
   void publish(NodeId node, SlotId slot, const BlockPosition& position);
@@ -37,6 +44,9 @@ class HostTier {
   // Takes the block out of this tier whatever the reason, and gives the node back if nothing else
   // needs it. Must be in the tier.
   void drop(NodeId node, bool evicted);
+  // Every block, held or not. Linear in the index: for what happens once in a while, as the loss of
+  // a rank.
+  void drop_all();
 
   // A slot that was acquired but never published, or whose place was taken away, is given back.
   void retire(SlotId slot);
@@ -44,10 +54,19 @@ class HostTier {
   void add_reference(SlotId slot) { ++references_[slot.value()]; }
   void drop_reference(SlotId slot);
 
-  // The store has not got the block in this slot though it should have: its put was dropped or has
-  // failed. Forgotten with the next block of the slot.
-  void set_put_owed(SlotId slot, bool owed) { put_owed_[slot.value()] = owed ? 1 : 0; }
-  bool put_owed(SlotId slot) const { return put_owed_[slot.value()] != 0; }
+  // What is to be remembered of the block in a slot; forgotten with the next block of the slot.
+  enum class Mark : uint8_t {
+    kPutOwed = 1,     // the store has not got it though it should: its put was dropped or failed
+    kDiskPutOpen = 2  // a put to disk is queued or under way
+  };
+  void set_mark(SlotId slot, Mark mark, bool is_set) {
+    uint8_t& marks = marks_[slot.value()];
+    marks = static_cast<uint8_t>(is_set ? marks | static_cast<uint8_t>(mark)
+                                        : marks & ~static_cast<uint8_t>(mark));
+  }
+  bool has_mark(SlotId slot, Mark mark) const {
+    return (marks_[slot.value()] & static_cast<uint8_t>(mark)) != 0;
+  }
 
   // Tells the policy that a request looked at these blocks (root first; those not in the tier are
   // skipped).
@@ -57,17 +76,22 @@ class HostTier {
   uint64_t slots_total() const { return slots_total_; }
   uint64_t evicted() const { return evicted_; }
   uint64_t side_bytes() const {
-    return references_.size() *
-           (sizeof(references_[0]) + sizeof(retired_[0]) + sizeof(put_owed_[0]));
+    return references_.size() * (sizeof(references_[0]) + sizeof(retired_[0]) + sizeof(marks_[0]));
   }
   const SlotAllocator& allocator() const { return allocator_; }
   uint64_t total_references() const;
+
+  Tier tier() const { return tier_; }
+  bool has(NodeId node) const { return index_.is_in(node, tier_); }
+  bool has(NodeId node, SlotId slot) const { return has(node) && this->slot(node) == slot; }
+  SlotId slot(NodeId node) const { return index_.slot(node, tier_); }
 
  private:
   // What eviction would take if it did not begin at the tail (see Protections).
   NodeId first_of_path(NodeId node) const;
   void demote_window_blocks(const BlockKey& key);
 
+  const Tier tier_;
   BlockIndex& index_;
   SlotAllocator allocator_;
   std::unique_ptr<EvictionPolicy> policy_;
@@ -75,7 +99,7 @@ class HostTier {
   const uint64_t slots_total_;
   std::vector<uint16_t> references_;  // by slot id
   std::vector<uint8_t> retired_;      // by slot id: in quarantine
-  std::vector<uint8_t> put_owed_;     // by slot id
+  std::vector<uint8_t> marks_;        // by slot id
   std::vector<NodeId> path_;          // scratch of visit()
   std::vector<uint32_t> positions_;
   uint64_t evicted_ = 0;
