@@ -24,10 +24,10 @@
 #include <string>
 
 #include "tiercel/clock.h"
+#include "tiercel/health.h"
 #include "tiercel/ids.h"
 #include "tiercel/key.h"
 #include "tiercel/status.h"
-#include "tiercel/store.h"
 
 #include "base/breaker.h"
 #include "tier/disk/disk_format.h"
