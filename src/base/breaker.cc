@@ -169,6 +169,10 @@ BreakerState Breaker::state() const {
   return state_;
 }
 
+TimePoint Breaker::probe_at() const {
+  return state() == BreakerState::kOpen ? since_ + backoff_ : kNoDeadline;
+}
+
 std::string Breaker::describe() const {
   switch (state()) {
     case BreakerState::kClosed:

@@ -73,6 +73,8 @@ class Breaker {
   void trip(const Ticket& ticket, Code code, std::string reason);
 
   BreakerState state() const;
+  // When an open breaker becomes half-open; kNoDeadline in every other state.
+  TimePoint probe_at() const;
   // Why it opened last; empty if it never did, or has closed since.
   const std::string& reason() const { return reason_; }
   // The code behind the reason; kOk without one.

@@ -23,26 +23,6 @@ bool has_usable_spans(const Item& item) {
 
 }  // namespace
 
-std::string_view to_string(StoreCondition condition) {
-  switch (condition) {
-    case StoreCondition::kNone:
-      return "none";
-    case StoreCondition::kUp:
-      return "up";
-    case StoreCondition::kOpen:
-      return "open";
-    case StoreCondition::kProbing:
-      return "probing";
-  }
-  return "unknown";
-}
-
-std::string to_string(const StoreHealth& health) {
-  std::string text(to_string(health.condition));
-  if (health.cause != Code::kOk) text.append(" (").append(to_string(health.cause)).append(")");
-  return text;
-}
-
 size_t StoreGetItem::total_bytes() const { return sum_of_sizes(spans); }
 size_t StorePutItem::total_bytes() const { return sum_of_sizes(spans); }
 

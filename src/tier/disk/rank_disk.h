@@ -8,6 +8,9 @@
 // asked proves them by their frame. Short transfers are carried on, EINTR and EAGAIN tried again;
 // every other error ends the operation.
 //
+// A put that fails leaves its slot without a record, if the disk lets it: what stood there before
+// may be half overwritten. So the old record goes away before the put ends.
+//
 // A disk that fails, or that does not answer, opens a breaker: operations are then refused at once
 // until a probe has come back. An operation that is with the disk completes when the disk has let
 // go of its memory, however late.
@@ -18,16 +21,18 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "tiercel/clock.h"
+#include "tiercel/health.h"
 #include "tiercel/ids.h"
 #include "tiercel/key.h"
 #include "tiercel/status.h"
-#include "tiercel/store.h"
 
 #include "base/breaker.h"
 #include "tier/disk/disk_format.h"
@@ -75,7 +80,8 @@ struct DiskPut {
 
 struct DiskDone {
   uint64_t token = 0;
-  Code code = Code::kOk;  // ok; no_space; corrupt (the file ends before the slot); unavailable
+  Code code =
+      Code::kOk;  // ok; no_space; corrupt (the file ends before the slot's end); unavailable
 };
 
 // Only rise.
@@ -84,26 +90,33 @@ struct RankDiskStats {
   uint64_t failed = 0;          // of these
   uint64_t read_bytes = 0;      // from the data file
   uint64_t written_bytes = 0;   // to both files: with payload_bytes the amplification
-  uint64_t payload_bytes = 0;   // of ended puts
-  uint64_t syncs = 0;
+  uint64_t payload_bytes = 0;   // of puts that ended well
+  uint64_t requests = 0;  // answers of the DiskIo: of reads, writes and syncs, retries included
+  uint64_t syncs = 0;     // that ended well
+  uint64_t failed_syncs = 0;
 };
 
 class RankDisk {
  public:
-  // `geometry` and `header` as the folder has them (disk_folder.h); `next_sequence` is higher than
-  // that of any record. kInvalid for options out of range.
+  // `geometry` and `header` as the folder has them (disk_folder.h; the header is the metadata
+  // file's that counts); `next_sequence` is higher than that of any record. `unix_time_s` is the
+  // wall clock, for the ages of records; nothing: the system's. kInvalid for options out of range.
   static Result<std::unique_ptr<RankDisk>> create(const RankDiskOptions& options,
                                                   const SlotGeometry& geometry,
                                                   const DiskHeader& header, uint64_t next_sequence,
-                                                  std::unique_ptr<DiskIo> io, const Clock& clock);
+                                                  std::unique_ptr<DiskIo> io, const Clock& clock,
+                                                  std::function<int64_t()> unix_time_s = {});
   virtual ~RankDisk() = default;
 
-  // kOk: taken, completes exactly once. kBusy: operations_max are under way. kUnavailable: the
-  // breaker is open, or close() was called. kInvalid: no such slot, or memory of another length or
-  // alignment. What is taken is handed to the disk by flush().
+  // kOk: taken, completes exactly once. kBusy: operations_max are under way or not yet polled, or a
+  // put into this slot is. kUnavailable: the breaker is open, or close() was called. kInvalid: no
+  // such slot, memory of another length or alignment, or no frame of this group at its tail. What
+  // is taken is handed to the disk by flush().
   virtual Code start(const DiskGet& get) = 0;
   virtual Code start(const DiskPut& put) = 0;
-  // Makes every record written so far invalid, also after a crash once it has completed.
+  // Makes the records of all puts that were started so far invalid, also after a loss of power once
+  // it has completed ok, whatever the policy. Those of puts that start later stay. If it fails, the
+  // records may be valid or not after a restart: try again.
   virtual Code start_clear(uint64_t token) = 0;
 
   // Hands over what waits, as one batch.
@@ -124,8 +137,10 @@ class RankDisk {
   virtual RankDiskStats stats() const = 0;
   virtual std::string describe() const = 0;  // of the DiskIo
 
-  // Takes nothing more; waits for what is with the disk (poll() it) and, but for DiskSync::kNone,
-  // syncs. kTimeout if something was still under way at `deadline`.
+  // Takes nothing more; waits for what is with the disk (poll() it afterwards) and, but for
+  // DiskSync::kNone, syncs. kTimeout if something was still under way at `deadline`, or, without a
+  // completion_fd(), as soon as nothing moves any more; may be called again then. kUnavailable if
+  // the sync failed. The destructor waits as long as it takes: it is the DiskIo's.
   virtual Status close(TimePoint deadline) = 0;
 };
 
