@@ -59,6 +59,8 @@ class RankWorker::Impl {
     in_flight_ += ops.size();
     for (const BlockOp& op : ops) {
       const Code code = check(op);
+      // A put of before a clear must not be found after it.
+      if (code == Code::kOk && op.kind == OpKind::kDiskClear) cancel(queue(OpKind::kDiskPut));
       if (code == Code::kOk) {
         queue(op.kind).push(op);
       } else {
@@ -107,10 +109,7 @@ class RankWorker::Impl {
 
   Status close(TimePoint deadline) {
     closing_ = true;
-    for (OpQueue& waiting : queues_) {
-      for (size_t i = 0; i < waiting.size(); ++i) end(waiting[i], Code::kCancelled);
-      waiting.pop(waiting.size());
-    }
+    for (OpQueue& waiting : queues_) cancel(waiting);
     if (closed_) return {};
     // One that hangs does not keep the other open.
     const Status disk_closed = close_disk(deadline);
@@ -170,6 +169,11 @@ class RankWorker::Impl {
     if (done) return true;
     if (!queue(OpKind::kLoad).empty() || !queue(OpKind::kSave).empty()) return true;
     return (store_ops_waiting() && !store_refuses_) || (disk_ops_waiting() && !disk_refuses_);
+  }
+
+  void cancel(OpQueue& waiting) {
+    for (size_t i = 0; i < waiting.size(); ++i) end(waiting[i], Code::kCancelled);
+    waiting.pop(waiting.size());
   }
 
   OpQueue& queue(OpKind kind) { return queues_[static_cast<size_t>(kind)]; }

@@ -18,8 +18,8 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <string_view>
 
+#include "tiercel/disk.h"
 #include "tiercel/status.h"
 
 namespace tiercel {
@@ -66,15 +66,6 @@ class DiskIo {
   // "io_uring, direct, registered buffers", "threads, buffered (io_uring: Operation not permitted)"
   virtual std::string describe() const = 0;
 };
-
-// How a rank's files are read and written.
-enum class DiskIoWay : uint8_t {
-  kAuto,     // io_uring if the system allows it, else threads
-  kUring,    // io_uring or an error
-  kThreads,  // a pool of threads with pread and pwrite
-};
-// "auto", "io_uring", "threads"
-std::string_view to_string(DiskIoWay way);
 
 struct DiskIoOptions {
   DiskIoWay way = DiskIoWay::kAuto;

@@ -29,6 +29,7 @@
 #include <string_view>
 
 #include "tiercel/clock.h"
+#include "tiercel/disk.h"
 #include "tiercel/health.h"
 #include "tiercel/ids.h"
 #include "tiercel/key.h"
@@ -40,17 +41,6 @@
 #include "tier/slot_geometry.h"
 
 namespace tiercel {
-
-// When what was written is made to survive a loss of power. A crash of the process alone loses
-// nothing that was acknowledged, whatever the policy; and no policy is needed for never returning
-// wrong bytes.
-enum class DiskSync : uint8_t {
-  kNone,      // when the system writes it back by itself
-  kData,      // before the put completes: payload, then record
-  kInterval,  // every `sync_interval`, while there is something to sync
-};
-// "none", "data", "interval"
-std::string_view to_string(DiskSync sync);
 
 struct RankDiskOptions {
   uint32_t rank = 0;
