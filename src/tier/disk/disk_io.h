@@ -38,7 +38,7 @@ struct DiskIoRequest {
   DiskIoKind kind = DiskIoKind::kRead;
   DiskFile file = DiskFile::kData;
   uint64_t offset = 0;
-  std::span<std::byte> memory;  // empty for a sync; a write does not change it
+  std::span<std::byte> memory{};  // empty for a sync; a write does not change it
 };
 
 struct DiskIoCompletion {
