@@ -9,6 +9,7 @@
 
 #include <unistd.h>
 
+#include "support/faulty_disk_io.h"
 #include "support/memory_disk.h"
 #include "tier/disk/disk_io_files.h"
 
@@ -31,6 +32,7 @@ struct Case {
   bool register_memory = false;
   bool direct = false;
   bool in_memory = false;
+  bool wrapped = false;  // in a FaultyDiskIo without faults
 };
 
 void PrintTo(const Case& one, std::ostream* out) { *out << one.name; }
@@ -40,6 +42,7 @@ class DiskIoConformance : public ::testing::TestWithParam<Case> {
   void SetUp() override {
     if (GetParam().in_memory) {
       io_ = disk_.open({.queue_depth = kDepth, .order_seed = 1});
+      wrap();
       return;
     }
     if (!files_.data) GTEST_SKIP() << "the file system of temporary files has no direct I/O";
@@ -61,6 +64,11 @@ class DiskIoConformance : public ::testing::TestWithParam<Case> {
     if (GetParam().register_memory && io_->describe().find("registered") == std::string::npos) {
       GTEST_SKIP() << io_->describe();
     }
+    wrap();
+  }
+
+  void wrap() {
+    if (GetParam().wrapped) io_ = std::make_unique<testing::FaultyDiskIo>(std::move(io_));
   }
 
   // `count` requests that write page i to place i of the data file; tokens from 100.
@@ -278,11 +286,12 @@ TEST_P(DiskIoConformance, ErrorsAreTheSystemsNumbers) {
 
 TEST_P(DiskIoConformance, SaysHowItWorks) {
   const std::string said = io_->describe();
+  std::string expected = GetParam().wrapped ? "faulty, above " : "";
   if (GetParam().in_memory) {
-    EXPECT_EQ(said, "memory");
+    EXPECT_EQ(said, expected + "memory");
     return;
   }
-  std::string expected = GetParam().way == DiskIoWay::kUring ? "io_uring" : "threads";
+  expected += GetParam().way == DiskIoWay::kUring ? "io_uring" : "threads";
   expected += GetParam().direct ? ", direct" : ", buffered";
   if (GetParam().way == DiskIoWay::kUring) {
     expected += GetParam().register_memory ? ", registered buffers" : ", plain buffers";
@@ -298,7 +307,10 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.name = "uring_plain"}, Case{.name = "uring_plain_direct", .direct = true},
         Case{.name = "threads", .way = DiskIoWay::kThreads},
         Case{.name = "threads_direct", .way = DiskIoWay::kThreads, .direct = true},
-        Case{.name = "memory", .in_memory = true}),
+        Case{.name = "memory", .in_memory = true},
+        Case{.name = "faulty_above_uring", .wrapped = true},
+        Case{.name = "faulty_above_threads", .way = DiskIoWay::kThreads, .wrapped = true},
+        Case{.name = "faulty_above_memory", .in_memory = true, .wrapped = true}),
     [](const ::testing::TestParamInfo<Case>& one) { return one.param.name; });
 
 }  // namespace
