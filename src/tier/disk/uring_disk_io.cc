@@ -27,6 +27,12 @@ constexpr size_t kPieceBytes = size_t{1} << 30;
 // The kernel moves less than 2 GiB at once; what is longer becomes short, as with pread().
 constexpr size_t kMovedBytesMax = size_t{1} << 30;
 
+std::string memlock_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "";
+  return ", limit of locked memory (ulimit -l) is " + std::to_string(limit.rlim_cur) + " bytes";
+}
+
 Error unavailable(int error) {
   std::string reason = error_text(error);
   if (error == EPERM) {
@@ -35,13 +41,9 @@ Error unavailable(int error) {
       reason += ", kernel.io_uring_disabled is " + std::to_string(disabled);
     }
   }
+  // Rings themselves count as locked memory with some kernels.
+  if (error == ENOMEM) reason += memlock_limit();
   return Error(Code::kUnavailable, std::move(reason));
-}
-
-std::string memlock_limit() {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "";
-  return ", limit of locked memory (ulimit -l) is " + std::to_string(limit.rlim_cur) + " bytes";
 }
 
 class UringDiskIo final : public DiskIo {
@@ -171,7 +173,7 @@ class UringDiskIo final : public DiskIo {
       return;
     }
     why_plain_ = " (registering " + std::to_string(memory.size()) +
-                 " bytes: " + error_text(-error) + (error == -ENOMEM ? memlock_limit() : "") + ")";
+                 " bytes: " + unavailable(-error).message() + ")";
   }
 
   // The registered piece that all of `memory` lies in.

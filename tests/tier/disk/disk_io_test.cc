@@ -218,6 +218,26 @@ TEST_P(DiskIoConformance, MayBeUsedByAnotherThreadThanItsMaker) {
   EXPECT_TRUE(std::equal(in.begin(), in.end(), memory_.all().begin()));
 }
 
+TEST_P(DiskIoConformance, RequestsOfAThreadThatEndsCompleteOnceEach) {
+  for (int round = 0; round < 10; ++round) {
+    std::thread user([&] {
+      std::vector<DiskIoRequest> batch = page_writes(kDepth - 1);
+      batch.push_back(sync_request(DiskFile::kData, 100 + kDepth - 1));
+      io_->submit(batch);
+    });
+    user.join();
+    std::set<uint64_t> tokens;
+    for (const DiskIoCompletion& done : wait_for(*io_, kDepth)) {
+      const bool is_sync = done.token == 100 + kDepth - 1;
+      // A ring gives up what the thread has not come to.
+      EXPECT_TRUE(done.result == (is_sync ? 0 : int64_t{kPage}) || done.result == -ECANCELED)
+          << done.result;
+      tokens.insert(done.token);
+    }
+    EXPECT_EQ(tokens.size(), kDepth);
+  }
+}
+
 TEST_P(DiskIoConformance, ManyRandomRequestsAgreeWithAPlainCopy) {
   constexpr size_t kPlaces = 64;
   std::vector<std::byte> expected(kPlaces * kPage);
