@@ -156,7 +156,7 @@ RankDiskImpl::RankDiskImpl(const RankDiskProtections& protections, const RankDis
   }
   for (uint32_t index = options.operations_max; index > 0; --index) free_.push_back(index - 1);
   // What an earlier process has put and did not come to sync is this one's to sync.
-  if (options.sync == DiskSync::kInterval) {
+  if (options.sync == DiskSync::kInterval && protections.sync_left_over) {
     for (DiskSyncer& file : syncers_) file.note_write();
   }
 }

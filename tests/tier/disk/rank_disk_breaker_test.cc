@@ -131,7 +131,7 @@ TEST_F(RankDiskBreaker, NoAnswerOpensItAndALateOneIsDeliveredOnce) {
   EXPECT_EQ(rig_.code_of(2), Code::kOk);
   testing::PageBuffer expected(rig_.stride());
   testing::fill_slot(1, GroupId(0), RankDiskRig::kPayloadBytes, expected.span());
-  EXPECT_TRUE(std::ranges::equal(expected.span(), rig_.memory_of(2)));
+  EXPECT_TRUE(testing::same_bytes(expected.span(), rig_.memory_of(2)));
   EXPECT_EQ(condition(), StoreCondition::kOpen) << "a late answer is no probe";
   EXPECT_EQ(rig_.rank_disk->in_flight(), 0u);
   rig_.clock.advance(seconds(1));

@@ -118,7 +118,7 @@ class FaultRun {
         continue;
       }
       testing::fill_slot(id, GroupId(0), RankDiskRig::kPayloadBytes, expected.span());
-      if (!std::ranges::equal(expected.span(), rig_.memory_of(token))) {
+      if (!testing::same_bytes(expected.span(), rig_.memory_of(token))) {
         wrong_ = "block " + std::to_string(id) + " was acknowledged and does not read back";
       }
     }
@@ -166,14 +166,12 @@ TEST_P(RankDiskFaults, OnEveryRequestInTurn) {
       {"EIO", {.action = DiskFaultAction::kError, .error = EIO}, true, Code::kUnavailable},
       {"torn EIO", {.action = DiskFaultAction::kTornError, .error = EIO}, true, Code::kUnavailable},
       {"ENOSPC", {.action = DiskFaultAction::kError, .error = ENOSPC}, true, Code::kNoSpace},
-      {"torn ENOSPC",
-       {.action = DiskFaultAction::kTornError, .error = ENOSPC},
-       true,
-       Code::kNoSpace},
       {"EINTR", {.action = DiskFaultAction::kError, .error = EINTR}, false},
       {"EAGAIN", {.action = DiskFaultAction::kError, .error = EAGAIN, .count = 20}, false},
       {"short", {.action = DiskFaultAction::kShort}, false},
-      {"short to a piece of a page", {.action = DiskFaultAction::kShort, .bytes = 100}, false},
+      {"short to a piece of a record",
+       {.action = DiskFaultAction::kShort, .bytes = 100, .file = DiskFile::kMetadata},
+       false},
   };
   FaultRun without(GetParam(), std::nullopt);
   ASSERT_EQ(without.run(), "");
@@ -185,7 +183,8 @@ TEST_P(RankDiskFaults, OnEveryRequestInTurn) {
       fault.first = number;
       FaultRun with(GetParam(), fault);
       ASSERT_EQ(with.run(), "") << each.name << " on request " << number;
-      ASSERT_GE(with.struck, 1u) << each.name << " on request " << number;
+      // There are fewer of one file than of both.
+      ASSERT_TRUE(with.struck >= 1 || fault.file) << each.name << " on request " << number;
       if (!each.fails) {
         ASSERT_EQ(with.failed, 0u) << each.name << " on request " << number;
         continue;

@@ -29,7 +29,7 @@ TEST(RankDisk, WhatWasPutIsGotBack) {
     rig.settle();
     for (uint32_t slot = 0; slot < RankDiskRig::kSlots; ++slot) {
       EXPECT_EQ(rig.code_of(200 + slot), Code::kOk);
-      EXPECT_TRUE(std::ranges::equal(rig.memory_of(200 + slot), rig.memory_of(100 + slot)));
+      EXPECT_TRUE(testing::same_bytes(rig.memory_of(200 + slot), rig.memory_of(100 + slot)));
     }
     EXPECT_EQ(rig.rank_disk->in_flight(), 0u);
     EXPECT_EQ(rig.rank_disk->stats().puts, RankDiskRig::kSlots);
