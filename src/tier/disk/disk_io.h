@@ -82,7 +82,7 @@ struct DiskIoOptions {
   uint32_t threads = 4;       // of the pool; 1 to 64
   // Memory that requests will use, registered with the ring if the memlock limit allows it; it is
   // pinned then. Requests with other memory work too.
-  std::span<std::byte> memory;
+  std::span<std::byte> memory{};
   bool register_memory = true;
 };
 

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "support/memory_disk.h"
+#include "tier/disk/disk_io_files.h"
 
 namespace tiercel {
 namespace {
@@ -117,6 +118,15 @@ TEST_F(FaultyDisk, HangingRequestTakesRoomUntilItIsReleased) {
   EXPECT_EQ(done.front().token, 7u);
   EXPECT_EQ(done.front().result, 100);
   EXPECT_EQ(io_.capacity(), 4u);
+}
+
+TEST(FaultyDiskIo, WhatAFaultAnsweredIsAnnounced) {
+  const testing::DiskIoFiles files;
+  FaultyDiskIo io(
+      make_disk_io(files.data.get(), files.metadata.get(), {.way = DiskIoWay::kThreads}).value());
+  io.add({.error = EIO});
+  EXPECT_EQ(testing::run_alone(io, testing::sync_request(DiskFile::kData)), -EIO);
+  EXPECT_EQ(testing::run_alone(io, testing::sync_request(DiskFile::kData)), 0);
 }
 
 TEST(FaultyDiskIo, WhatHangsAtTheEndDoesNotTouchItsMemoryAnyMore) {
