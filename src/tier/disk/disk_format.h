@@ -88,6 +88,10 @@ Result<DiskRecord> decode_disk_record(std::span<const std::byte, kDiskRecordByte
 constexpr uint64_t disk_record_offset(SlotId slot) {
   return 2 * kDiskHeaderBytes + uint64_t{slot.value()} * kDiskRecordBytes;
 }
+// Of the metadata file: A has the even generations, B the odd ones.
+constexpr uint64_t disk_header_offset(uint64_t generation) {
+  return (generation % 2) * kDiskHeaderBytes;
+}
 // Of the data file.
 constexpr uint64_t disk_slot_offset(uint64_t offset_in_tier) {
   return kDiskHeaderBytes + offset_in_tier;
