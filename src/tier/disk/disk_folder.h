@@ -5,8 +5,7 @@
 //
 //   DIR/<instance>/rank<r>/data       slots
 //   DIR/<instance>/rank<r>/metadata   headers and records
-//   DIR/<instance>/owner              who has it: process id, program, since when; for messages
-//   only
+//   DIR/<instance>/owner              who has it, for messages only (disk_owner.h)
 //
 // One owner at a time. The lock is a flock on each data file's open description; descriptors that
 // are passed to rank processes share it, so that it is free only when no transfer of a dead owner
@@ -38,7 +37,7 @@ namespace tiercel {
 struct DiskFolderOptions {
   std::string path;               // DIR; made if it is not there (its parent must be)
   std::string instance = "main";  // 1 to 64 of A-Z a-z 0-9 . _ -, not beginning with a dot
-  uint64_t bytes = 0;             // bound on all files of all ranks together
+  uint64_t bytes = 0;             // bound on all files of all ranks together (disk_geometry.h)
   PayloadBytes payload_bytes;     // [group][rank]
   bool preallocate = false;       // reserve the space now; else files are sparse and grow in use
   bool direct = true;             // O_DIRECT for the data files where the file system has it
@@ -81,9 +80,10 @@ struct DiskRankFiles {
 class DiskFolder {
  public:
   // kInvalid with the option, its value and what is allowed (also: too small for one slot; shape or
-  // version that does not fit, without `reset`; DIR is a file). kBusy, naming the holder, if
-  // another process (or this one) has the instance. kNoSpace if preallocation fails.
-  // kUnavailable with the path and the system's reason otherwise. Files and folders are owner-only.
+  // version that does not fit, without `reset`; DIR is a file). kCorrupt for files that have no
+  // header of ours, without `reset`. kBusy, naming the holder, if another process (or this one) has
+  // the instance. kNoSpace if preallocation fails. kUnavailable with the path and the system's
+  // reason otherwise. What is refused is not written to. Files and folders are owner-only.
   static Result<std::unique_ptr<DiskFolder>> open(const DiskFolderOptions& options);
   virtual ~DiskFolder() = default;
 

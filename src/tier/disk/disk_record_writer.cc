@@ -23,7 +23,7 @@ void DiskRecordWriter::begin() {
 }
 
 std::span<std::byte, kDiskRecordBytes> DiskRecordWriter::next_place(SlotId slot) {
-  TIERCEL_ASSERT(slots_.empty() || slots_.back() < slot,
+  TIERCEL_ASSERT(slots_.empty() || slots_.back() <= slot,
                  "records come in the order of their slots");
   const size_t offset = slots_.size() * kDiskRecordBytes;
   TIERCEL_ASSERT(offset < records_.size(), "no more records than there are operations");

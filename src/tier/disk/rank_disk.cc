@@ -155,6 +155,10 @@ RankDiskImpl::RankDiskImpl(const RankDiskProtections& protections, const RankDis
     list->reserve(options.operations_max);
   }
   for (uint32_t index = options.operations_max; index > 0; --index) free_.push_back(index - 1);
+  // What an earlier process has put and did not come to sync is this one's to sync.
+  if (options.sync == DiskSync::kInterval && protections.sync_left_over) {
+    for (DiskSyncer& file : syncers_) file.note_write();
+  }
 }
 
 std::optional<uint64_t> RankDiskImpl::place_of(SlotId slot, GroupId group,
@@ -369,7 +373,8 @@ void RankDiskImpl::check_stuck(TimePoint now) {
 TimePoint RankDiskImpl::next_due() const {
   // Nothing else tells of what has ended and found no room in the last poll().
   if (!ended_.empty()) return clock_.now();
-  const TimePoint stuck = protections_.stuck_opens ? stuck_check_at_ : kNoDeadline;
+  const bool can_be_stuck = with_io_ > 0 && protections_.stuck_opens;
+  const TimePoint stuck = can_be_stuck ? stuck_check_at_ : kNoDeadline;
   return std::min({stuck, full_sync_due_.value_or(kNoDeadline), breaker_.probe_at()});
 }
 

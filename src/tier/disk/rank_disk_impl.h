@@ -68,7 +68,7 @@ class RankDiskImpl final : public RankDisk {
 
  private:
   enum class RoundStage : uint8_t { kNone, kSyncData, kWriteRecords, kSyncMetadata };
-  enum class HeaderStage : uint8_t { kNone, kWrite, kSync };
+  enum class HeaderStage : uint8_t { kNone, kSyncBefore, kWrite, kSync };
 
   // A sync of both files that no operation waits for: by interval, and at the end.
   struct FullSync {
@@ -113,6 +113,7 @@ class RankDiskImpl final : public RankDisk {
   void fail_put(uint32_t index, Code code);
   void advance_clears(TimePoint now);
   void begin_clears(TimePoint now);
+  void write_header(TimePoint now);
   void take_header_answer(int64_t result);
   void end_clears(Code code);
   void advance_full_sync(TimePoint now);
@@ -149,6 +150,9 @@ class RankDiskImpl final : public RankDisk {
 
   DiskHeaderWriter header_;
   HeaderStage header_stage_ = HeaderStage::kNone;
+  // A process that was killed may have left the header that counts in the system's memory only. The
+  // other one must not be written over before it is on the disk.
+  bool header_is_durable_ = false;
   uint64_t header_sync_ = 0;
   uint64_t header_sync_failures_ = 0;
 

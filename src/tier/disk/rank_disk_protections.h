@@ -16,7 +16,9 @@ struct RankDiskProtections {
   bool record_before_done = true;       // a put ends after its record is written
   bool sync_payload = true;             // by policy
   bool sync_record = true;              // by policy
+  bool sync_left_over = true;           // what an earlier process has not synced is synced too
   bool sync_clear = true;               // whatever the policy
+  bool sync_before_clear = true;        // the header that counts, if an earlier process left it
   bool bound_of_clear_at_start = true;  // what is put after start_clear() is not cleared
   bool alternate_headers = true;        // the header that counts is not written over
   bool remember_failed_syncs = true;    // a sync that fails counts for all that was not yet safe

@@ -139,15 +139,32 @@ void RankDiskImpl::end_round() {
 }
 
 void RankDiskImpl::advance_clears(TimePoint now) {
-  if (header_stage_ == HeaderStage::kSync && syncer(DiskFile::kMetadata).has_ended(header_sync_)) {
-    const DiskSyncer& metadata = syncer(DiskFile::kMetadata);
-    end_clears(metadata.failures() == header_sync_failures_ ? Code::kOk : metadata.failure());
+  const bool waits_for_sync =
+      header_stage_ == HeaderStage::kSyncBefore || header_stage_ == HeaderStage::kSync;
+  const DiskSyncer& metadata = syncer(DiskFile::kMetadata);
+  if (waits_for_sync && metadata.has_ended(header_sync_)) {
+    if (metadata.failures() != header_sync_failures_) {
+      end_clears(metadata.failure());
+    } else if (header_stage_ == HeaderStage::kSync) {
+      end_clears(Code::kOk);
+    } else {
+      header_is_durable_ = true;
+      write_header(now);
+    }
   }
   if (header_stage_ == HeaderStage::kNone && !waiting_clears_.empty()) begin_clears(now);
 }
 
 void RankDiskImpl::begin_clears(TimePoint now) {
   std::swap(clears_, waiting_clears_);
+  if (header_is_durable_ || !protections_.sync_before_clear) return write_header(now);
+  header_sync_failures_ = syncer(DiskFile::kMetadata).failures();
+  header_sync_ = syncer(DiskFile::kMetadata).request();
+  header_stage_ = HeaderStage::kSyncBefore;
+  note_asked(clears_, now);
+}
+
+void RankDiskImpl::write_header(TimePoint now) {
   // Oldest first: the last one covers the others.
   const uint64_t first_sequence = protections_.bound_of_clear_at_start
                                       ? operations_[clears_.back()].first_sequence
@@ -216,7 +233,10 @@ void RankDiskImpl::begin_full_sync(TimePoint now) {
   for (size_t file = 0; file < kDiskFileCount; ++file) {
     DiskSyncer& syncer = syncers_[file];
     // One that is under way may still fail.
-    const bool is_wanted = syncer.is_dirty() || syncer.is_running();
+    const bool is_protected = file == static_cast<size_t>(DiskFile::kData)
+                                  ? protections_.sync_payload
+                                  : protections_.sync_record;
+    const bool is_wanted = is_protected && (syncer.is_dirty() || syncer.is_running());
     full_sync_.syncs[file] = is_wanted ? syncer.request() : 0;
     full_sync_.failures_before += syncer.failures();
   }

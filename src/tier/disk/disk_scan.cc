@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tier/disk/disk_scan.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <utility>
+
+#include "tier/disk/disk_record_reader.h"
+
+namespace tiercel {
+namespace {
+
+constexpr uint32_t kNoBlock = UINT32_MAX;
+
+// What a slot has, on one rank and joined; a higher one hides the lower ones.
+enum class Seen : uint8_t { kEmpty, kBlock, kDisagreeing, kCleared, kMisplaced, kTorn };
+
+// What the scan of one rank remembers of a slot.
+struct SlotSeen {
+  uint64_t sequence = 0;
+  GroupId group;
+  Seen seen = Seen::kEmpty;
+};
+
+// A block as rank 0 has it.
+struct Candidate {
+  DiskBlock block;
+  bool is_other_namespace = false;
+};
+
+bool is_slice_of(const Slice& slice, uint32_t rank, uint32_t rank_count) {
+  return slice.is_all() ? slice.rank == 0 : slice.rank == rank && slice.rank_count == rank_count;
+}
+
+class Scanner {
+ public:
+  Scanner(const SlotGeometry& geometry, const DiskFolderId& folder_id, const Namespace& name_space)
+      : geometry_(geometry),
+        folder_id_(folder_id),
+        name_space_(name_space),
+        joined_(geometry.slot_count_max()),
+        block_at_(geometry.slot_count_max(), kNoBlock) {}
+
+  // Ranks in their order. Returns the rank's next sequence.
+  Result<uint64_t> add(const DiskScanRank& rank_files, uint32_t rank, uint32_t rank_count) {
+    seen_.assign(geometry_.slot_count_max(), SlotSeen{});
+    uint64_t next_sequence = std::max<uint64_t>(rank_files.first_sequence, 1);
+    DiskRecordReader reader(*rank_files.metadata, 0, geometry_.slot_count_max());
+    TIERCEL_TRY(reader.for_each([&](SlotId slot, DiskRecordReader::RecordBytes bytes) {
+      SlotSeen& seen = seen_[slot.value()];
+      const Result<DiskRecord> record = decode_disk_record(bytes, folder_id_, slot);
+      if (!record) {
+        seen.seen = record.code() == Code::kNotFound ? Seen::kEmpty : Seen::kTorn;
+        return;
+      }
+      if (record->sequence >= next_sequence && record->sequence != UINT64_MAX) {
+        next_sequence = record->sequence + 1;
+      }
+      seen.sequence = record->sequence;
+      seen.group = record->group;
+      if (!is_slice_of(record->slice, rank, rank_count)) {
+        seen.seen = Seen::kTorn;
+      } else if (record->sequence < rank_files.first_sequence) {
+        seen.seen = Seen::kCleared;
+      } else if (!geometry_.exists(slot, record->group)) {
+        seen.seen = Seen::kMisplaced;
+      } else {
+        seen.seen = rank == 0 ? take(*record) : compare(*record);
+      }
+    }));
+    settle_extents();
+    join(rank == 0);
+    return next_sequence;
+  }
+
+  DiskContents finish(bool purge) {
+    DiskContents contents;
+    std::vector<uint32_t> kept;
+    for (size_t slot = 0; slot < joined_.size(); ++slot) {
+      switch (joined_[slot]) {
+        case Seen::kEmpty:
+          break;
+        case Seen::kBlock:
+          kept.push_back(block_at_[slot]);
+          break;
+        case Seen::kDisagreeing:
+          ++contents.disagreeing;
+          break;
+        case Seen::kCleared:
+          ++contents.cleared;
+          break;
+        case Seen::kMisplaced:
+          ++contents.misplaced;
+          break;
+        case Seen::kTorn:
+          ++contents.torn;
+          break;
+      }
+    }
+    keep_newest(kept, contents);
+    contents.blocks.reserve(kept.size());
+    for (const uint32_t index : kept) {
+      const Candidate& candidate = candidates_[index];
+      if (candidate.is_other_namespace) ++contents.other_namespace;
+      if (!candidate.is_other_namespace || !purge) contents.blocks.push_back(candidate.block);
+    }
+    return contents;
+  }
+
+ private:
+  Seen take(const DiskRecord& record) {
+    block_at_[record.slot.value()] = static_cast<uint32_t>(candidates_.size());
+    candidates_.push_back({.block = {.slot = record.slot,
+                                     .group = record.group,
+                                     .has_parent = record.parent.has_value(),
+                                     .key = record.key,
+                                     .parent = record.parent.value_or(BlockKey{}),
+                                     .sequence = record.sequence},
+                           .is_other_namespace = record.name_space != name_space_});
+    return Seen::kBlock;
+  }
+
+  Seen compare(const DiskRecord& record) const {
+    const uint32_t index = block_at_[record.slot.value()];
+    if (index == kNoBlock) return Seen::kBlock;  // rank 0 has none, which decides
+    const auto& [block, is_other_namespace] = candidates_[index];
+    const bool is_same = block.key == record.key && block.group == record.group &&
+                         block.has_parent == record.parent.has_value() &&
+                         block.parent == record.parent.value_or(BlockKey{}) &&
+                         is_other_namespace == (record.name_space != name_space_);
+    return is_same ? Seen::kBlock : Seen::kDisagreeing;
+  }
+
+  // Finds the group that each extent serves on this rank. With one group there is nothing to find.
+  void settle_extents() {
+    if (geometry_.group_count() == 1) return;
+    const uint32_t extent_slots = geometry_.slots_per_extent_max();
+    for (size_t begin = 0; begin < seen_.size(); begin += extent_slots) {
+      const size_t end = std::min(seen_.size(), begin + extent_slots);
+      const SlotSeen* newest = nullptr;
+      for (size_t slot = begin; slot < end; ++slot) {
+        if (!counts(seen_[slot])) continue;
+        if (newest == nullptr || seen_[slot].sequence > newest->sequence) newest = &seen_[slot];
+      }
+      if (newest == nullptr) continue;
+      for (size_t slot = begin; slot < end; ++slot) {
+        if (counts(seen_[slot]) && seen_[slot].group != newest->group) {
+          seen_[slot].seen = Seen::kMisplaced;
+        }
+      }
+    }
+  }
+
+  static bool counts(const SlotSeen& slot) {
+    return slot.seen == Seen::kBlock || slot.seen == Seen::kDisagreeing;
+  }
+
+  void join(bool is_first_rank) {
+    for (size_t slot = 0; slot < joined_.size(); ++slot) {
+      const Seen here = seen_[slot].seen;
+      Seen& joined = joined_[slot];
+      if (is_first_rank) {
+        joined = here;
+      } else if (here != Seen::kBlock || joined != Seen::kBlock) {
+        // A block here and nothing there is not the same on every rank.
+        const bool only_one = (here == Seen::kEmpty) != (joined == Seen::kEmpty) &&
+                              std::max(here, joined) == Seen::kBlock;
+        joined = only_one ? Seen::kDisagreeing : std::max(here, joined);
+      }
+    }
+  }
+
+  // Sorts `kept` by sequence and leaves out what there is a newer copy of.
+  void keep_newest(std::vector<uint32_t>& kept, DiskContents& contents) const {
+    std::vector<std::pair<uint64_t, uint32_t>> order;
+    order.reserve(kept.size());
+    for (const uint32_t index : kept) {
+      order.emplace_back(candidates_[index].block.sequence, index);
+    }
+    std::sort(order.begin(), order.end());
+    // Open addressing; a key is a digest, and its first bytes are as good as a hash of it.
+    const size_t mask = std::bit_ceil(2 * order.size() + 1) - 1;
+    std::vector<uint32_t> table(mask + 1, kNoBlock);
+    const auto is_first = [&](uint32_t index) {
+      const DiskBlock& block = candidates_[index].block;
+      uint64_t hash = 0;
+      std::memcpy(&hash, block.key.bytes.data(), sizeof(hash));
+      for (size_t at = (hash + block.group.value()) & mask;; at = (at + 1) & mask) {
+        if (table[at] == kNoBlock) {
+          table[at] = index;
+          return true;
+        }
+        const DiskBlock& other = candidates_[table[at]].block;
+        if (other.key == block.key && other.group == block.group) return false;
+      }
+    };
+    kept.clear();
+    for (auto newest = order.rbegin(); newest != order.rend(); ++newest) {
+      if (is_first(newest->second)) {
+        kept.push_back(newest->second);
+      } else {
+        ++contents.duplicates;
+      }
+    }
+    std::reverse(kept.begin(), kept.end());
+  }
+
+  const SlotGeometry& geometry_;
+  const DiskFolderId& folder_id_;
+  const Namespace& name_space_;
+  std::vector<SlotSeen> seen_;      // [slot], of the rank that is being read
+  std::vector<Seen> joined_;        // [slot], of all ranks so far
+  std::vector<uint32_t> block_at_;  // [slot], index into candidates_
+  std::vector<Candidate> candidates_;
+};
+
+}  // namespace
+
+Result<DiskScan> scan_disk_records(std::span<const DiskScanRank> ranks,
+                                   const SlotGeometry& geometry, const DiskFolderId& folder_id,
+                                   const Namespace& name_space, bool purge) {
+  Scanner scanner(geometry, folder_id, name_space);
+  DiskScan scan;
+  const auto rank_count = static_cast<uint32_t>(ranks.size());
+  for (uint32_t rank = 0; rank < rank_count; ++rank) {
+    TIERCEL_TRY_ASSIGN(const uint64_t next, scanner.add(ranks[rank], rank, rank_count));
+    scan.next_sequence.push_back(next);
+  }
+  scan.contents = scanner.finish(purge);
+  return scan;
+}
+
+}  // namespace tiercel

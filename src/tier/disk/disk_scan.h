@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a restart finds: the records of all ranks, joined slot by slot.
+//
+// A slot counts on a rank if its record is valid, not cleared, and of the group that its extent
+// serves there: that of the record with the highest sequence in the extent, since an older record
+// of another group has been written over in part. It counts as a block if all ranks have the same
+// one.
+//
+// Threads: one.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "tiercel/key.h"
+#include "tiercel/status.h"
+
+#include "tier/disk/disk_file.h"
+#include "tier/disk/disk_folder.h"
+#include "tier/slot_geometry.h"
+
+namespace tiercel {
+
+// One rank's metadata.
+struct DiskScanRank {
+  const DiskPath* metadata = nullptr;  // of the caller, which keeps it open
+  uint64_t first_sequence = 0;         // as its header says
+};
+
+struct DiskScan {
+  DiskContents contents;
+  std::vector<uint64_t> next_sequence;  // of each rank: higher than any in its file
+};
+
+// `ranks` in their order; as DiskFolder::read_contents().
+Result<DiskScan> scan_disk_records(std::span<const DiskScanRank> ranks,
+                                   const SlotGeometry& geometry, const DiskFolderId& folder_id,
+                                   const Namespace& name_space, bool purge);
+
+}  // namespace tiercel
