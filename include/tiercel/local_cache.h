@@ -19,6 +19,7 @@
 #include "tiercel/cache.h"
 #include "tiercel/clock.h"
 #include "tiercel/device_layout.h"
+#include "tiercel/disk.h"
 #include "tiercel/status.h"
 #include "tiercel/transfer.h"
 
@@ -56,6 +57,8 @@ struct LocalCacheConfig {
   // Such as "memory:" (docs/stores.md); empty: no store. Overrides cache.with_store. Opened behind
   // the wrapper guard+ (deadlines and breaker) even if the URL does not name it.
   std::string store_url;
+  // A disk tier below the host tier, if disk.path is set.
+  DiskConfig disk;
   bool verify = true;          // check every block's frame and checksum on arrival
   bool huge_pages = true;      // for the host arenas
   bool prefault = false;       // touch the host arenas now
@@ -70,7 +73,8 @@ class LocalCache {
  public:
   // Refuses, before anything is allocated, what cannot work: kInvalid as CacheConfig::validate;
   // kNoSpace if the host tier of all ranks together is larger than the memory that is available or
-  // that the cgroup allows (with both numbers). With kProcess it returns when every rank is up;
+  // that the cgroup allows (with both numbers); as DiskFolder::open for the disk tier (in use by
+  // another, of another shape, no room). With kProcess it returns when every rank is up;
   // kUnavailable or kTimeout, with the reason, if one does not come up. `registry` joins stores of
   // several caches (see make_store_registry); null: one of its own; ranks in processes have their
   // own ones. `clock` must outlive the object.
@@ -81,6 +85,10 @@ class LocalCache {
 
   virtual Cache& cache() = 0;
   virtual DataPlane& data_plane() = 0;
+
+  // What an operator should be told once about this start: of the disk tier's folder, what was
+  // found in it, and how it is read and written. Empty if there is nothing to say.
+  virtual const std::vector<std::string>& notes() const = 0;
 
   // Waits until the data plane may have completed something, or `timeout` has passed.
   virtual void wait(Duration timeout) = 0;

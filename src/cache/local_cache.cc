@@ -13,6 +13,8 @@
 #include "base/arena.h"
 #include "base/memory_limit.h"
 #include "cache/host_geometry.h"
+#include "cache/local_disk.h"
+#include "cache/protections.h"
 #include "store/registry.h"
 #include "tier/tier_memory.h"
 #include "transfer/device_copier.h"
@@ -35,12 +37,13 @@ struct RankMemory {
 
 class LocalCacheObject final : public LocalCache {
  public:
-  LocalCacheObject(std::shared_ptr<StoreRegistry> registry, std::vector<RankMemory> ranks,
-                   std::unique_ptr<DataPlane> plane, std::unique_ptr<Cache> cache,
-                   const Clock& clock, const Clock& data_clock)
+  LocalCacheObject(std::shared_ptr<StoreRegistry> registry, std::unique_ptr<LocalDisk> disk,
+                   std::vector<RankMemory> ranks, std::unique_ptr<DataPlane> plane,
+                   std::unique_ptr<Cache> cache, const Clock& clock, const Clock& data_clock)
       : clock_(clock),
         data_clock_(data_clock),
         registry_(std::move(registry)),
+        disk_(std::move(disk)),
         ranks_(std::move(ranks)),
         plane_(std::move(plane)),
         cache_(std::move(cache)) {}
@@ -52,6 +55,10 @@ class LocalCacheObject final : public LocalCache {
 
   Cache& cache() override { return *cache_; }
   DataPlane& data_plane() override { return *plane_; }
+  const std::vector<std::string>& notes() const override {
+    static const std::vector<std::string> nothing;
+    return disk_ == nullptr ? nothing : disk_->notes();
+  }
 
   void wait(Duration timeout) override {
     pollfd descriptor{plane_->completion_fd(), POLLIN, 0};
@@ -90,8 +97,9 @@ class LocalCacheObject final : public LocalCache {
   const Clock& data_clock_;
   // How long close() really takes is not a matter of virtual time.
   const SystemClock system_clock_;
-  // In this order: the cache uses the plane, the plane's workers use memory and stores.
+  // In this order: the cache uses the plane, the plane's workers use memory, disks and stores.
   std::shared_ptr<StoreRegistry> registry_;
+  std::unique_ptr<LocalDisk> disk_;  // null without a disk tier
   std::vector<RankMemory> ranks_;
   std::unique_ptr<DataPlane> plane_;
   std::unique_ptr<Cache> cache_;
@@ -133,8 +141,10 @@ std::string guarded_url(const std::string& url) {
 // Opens the parts of one LocalCache from the ground up.
 class Opener {
  public:
-  Opener(const LocalCacheConfig& config, const Clock& data_clock, const StoreRegistry& registry)
-      : config_(config), data_clock_(data_clock), registry_(registry) {}
+  // `disk` may be null.
+  Opener(const LocalCacheConfig& config, const Clock& data_clock, const StoreRegistry& registry,
+         LocalDisk* disk)
+      : config_(config), data_clock_(data_clock), registry_(registry), disk_(disk) {}
 
   Result<std::unique_ptr<DataPlane>> open_metadata_plane() {
     // Only to refuse what could not be opened either if bytes were moved.
@@ -171,11 +181,16 @@ class Opener {
         TIERCEL_TRY_ASSIGN(memory.arena, Arena::create(geometry.tier_bytes(rank), arena));
       }
       Arena& host = shares_memory ? *ranks.front().arena : *memory.arena;
+      const std::span<std::byte> host_memory = host.memory().first(geometry.tier_bytes(rank));
       TIERCEL_TRY_ASSIGN(std::unique_ptr<Store> store, open_store());
-      TIERCEL_TRY_ASSIGN(workers.emplace_back(),
-                         RankWorker::create(worker_options(rank, name_space), geometry,
-                                            host.memory().first(geometry.tier_bytes(rank)),
-                                            memory.copier.get(), std::move(store), data_clock_));
+      std::unique_ptr<RankDisk> disk;
+      if (disk_ != nullptr && rank < disk_->rank_count()) {
+        TIERCEL_TRY_ASSIGN(disk, disk_->make_disk(rank, host_memory, data_clock_));
+      }
+      TIERCEL_TRY_ASSIGN(
+          workers.emplace_back(),
+          RankWorker::create(worker_options(rank, name_space), geometry, host_memory,
+                             memory.copier.get(), std::move(store), data_clock_, std::move(disk)));
     }
     return make_in_process_data_plane(std::move(workers), data_clock_);
   }
@@ -248,7 +263,17 @@ class Opener {
   const LocalCacheConfig& config_;
   const Clock& data_clock_;
   const StoreRegistry& registry_;
+  LocalDisk* const disk_;
 };
+
+Status check_disk(const LocalCacheConfig& config) {
+  if (config.disk.path.empty()) return {};
+  if (config.metadata_only) {
+    return Error(Code::kInvalid,
+                 "disk.path is set, but metadata_only moves no bytes; allowed: one of the two");
+  }
+  return {};
+}
 
 }  // namespace
 
@@ -278,15 +303,23 @@ Result<std::unique_ptr<LocalCache>> LocalCache::open(const LocalCacheConfig& con
   const Clock& data_clock = used.data_clock == nullptr ? clock : *used.data_clock;
   TIERCEL_TRY_ASSIGN(const SlotGeometry geometry, host_geometry(used.cache));
 
-  Opener opener(used, data_clock, *registry);
+  TIERCEL_TRY(check_disk(used));
+  std::unique_ptr<LocalDisk> disk;
+  if (!used.disk.path.empty()) {
+    TIERCEL_TRY_ASSIGN(disk, LocalDisk::open(used.disk, used.cache));
+  }
+  Opener opener(used, data_clock, *registry, disk.get());
   std::vector<RankMemory> ranks;
   TIERCEL_TRY_ASSIGN(std::unique_ptr<DataPlane> plane, used.metadata_only
                                                            ? opener.open_metadata_plane()
                                                            : opener.open_plane(geometry, ranks));
-  TIERCEL_TRY_ASSIGN(std::unique_ptr<Cache> cache, Cache::create(used.cache, *plane, clock));
+  TIERCEL_TRY_ASSIGN(std::unique_ptr<Cache> cache,
+                     CacheFactory::create(Protections{}, used.cache, *plane, clock,
+                                          disk == nullptr ? nullptr : &disk->parts()));
+  if (disk != nullptr) disk->forget_contents();
   return std::unique_ptr<LocalCache>(
-      std::make_unique<LocalCacheObject>(std::move(registry), std::move(ranks), std::move(plane),
-                                         std::move(cache), clock, data_clock));
+      std::make_unique<LocalCacheObject>(std::move(registry), std::move(disk), std::move(ranks),
+                                         std::move(plane), std::move(cache), clock, data_clock));
 }
 
 }  // namespace tiercel

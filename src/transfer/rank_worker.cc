@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/assert.h"
-#include "transfer/disk_path.h"
+#include "transfer/disk_requests.h"
 #include "transfer/fifo.h"
 #include "transfer/op_queue.h"
 #include "transfer/shared_stats.h"
@@ -445,7 +445,7 @@ class RankWorker::Impl {
   const SlotIo slots_;
   DeviceCopier* const copier_;
   const std::unique_ptr<Store> store_;
-  DiskPath disk_;
+  DiskRequests disk_;
   const Clock& clock_;
 
   std::array<OpQueue, kOpKindCount> queues_;

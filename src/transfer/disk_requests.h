@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// DiskPath: the disk operations of one rank worker while they are with its disk.
+// DiskRequests: the disk operations of one rank worker while they are with its disk.
 //
 // Ownership: owns the disk. Threads: one. Allocates nothing in steady state.
 #pragma once
@@ -21,10 +21,10 @@
 
 namespace tiercel {
 
-class DiskPath {
+class DiskRequests {
  public:
   // `disk` may be null: then nothing may be started.
-  explicit DiskPath(std::unique_ptr<RankDisk> disk) : disk_(std::move(disk)) {}
+  explicit DiskRequests(std::unique_ptr<RankDisk> disk) : disk_(std::move(disk)) {}
 
   bool exists() const { return disk_ != nullptr; }
   RankDisk& disk() { return *disk_; }

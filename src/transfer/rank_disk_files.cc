@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transfer/rank_disk_files.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "tier/disk/disk_io.h"
+
+namespace tiercel {
+
+Result<std::unique_ptr<RankDisk>> open_rank_disk(const DiskConfig& config, uint32_t rank,
+                                                 const SlotGeometry& geometry,
+                                                 const DiskRankFiles& files,
+                                                 std::span<std::byte> host_memory,
+                                                 const Clock& clock) {
+  DiskIoOptions io;
+  io.way = config.io;
+  io.queue_depth = config.queue_depth;
+  io.memory = host_memory;
+  io.register_memory = config.register_memory;
+  TIERCEL_TRY_ASSIGN(std::unique_ptr<DiskIo> way,
+                     make_disk_io(files.data.get(), files.metadata.get(), io));
+  RankDiskOptions options;
+  options.rank = rank;
+  options.operations_max = config.queue_depth;
+  options.sync = config.sync;
+  options.sync_interval = config.sync_interval;
+  options.stuck_after = config.stuck_after;
+  return RankDisk::create(options, geometry, files.header, files.next_sequence, std::move(way),
+                          clock);
+}
+
+}  // namespace tiercel
