@@ -94,6 +94,22 @@ TEST_F(ReplayTool, CtrlCPrintsWhatThereIsAndExits130EvenIfTheStoreHangs) {
   EXPECT_EQ(testing::read_file(error_path()), "");
 }
 
+// SIGXFSZ would end it, with ranks in processes before the first request.
+TEST_F(ReplayTool, LimitOfFileSizeIsSaidInWords) {
+  const std::string command = "ulimit -f 16; exec " + testing::binary_path("tiercel") +
+                              " replay --limit 20 --trace " + kTrace;
+  const testing::Outcome ranks = testing::run_shell(command + " --rank-host process");
+  EXPECT_EQ(ranks.status, kExitRefused) << ranks.text;
+  EXPECT_NE(ranks.text.find("ulimit -f"), std::string::npos) << ranks.text;
+  // Nor may a result that does not fit.
+  const std::string full = "ulimit -f 0; exec " + testing::binary_path("tiercel") +
+                           " replay --limit 20 --trace " + kTrace + " --json " +
+                           folder_.path("out.json");
+  const testing::Outcome result = testing::run_shell(full);
+  EXPECT_EQ(result.status, kExitFailed) << result.text;
+  EXPECT_NE(result.text.find("File too large"), std::string::npos) << result.text;
+}
+
 #ifndef TIERCEL_SANITIZED  // sanitizers need all addresses
 
 // With at most so much address space.

@@ -474,8 +474,8 @@ Result<std::unique_ptr<ProcessDataPlane>> ProcessDataPlane::create(
       }
       memories.emplace_back(::fcntl(memories.front().get(), F_DUPFD_CLOEXEC, 0));
       if (memories.back()) continue;
-      return Error(Code::kUnavailable, "a descriptor could not be copied: " + error_text(errno) +
-                                           "; raise the limit of open files (ulimit -n)");
+      return Error(Code::kUnavailable,
+                   "a descriptor could not be copied: " + limit_error_text(errno));
     }
     TIERCEL_TRY_ASSIGN(
         memories.emplace_back(),
@@ -483,8 +483,7 @@ Result<std::unique_ptr<ProcessDataPlane>> ProcessDataPlane::create(
   }
   FileDescriptor epoll(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll) {
-    return Error(Code::kUnavailable, "epoll could not be made: " + error_text(errno) +
-                                         "; raise the limit of open files (ulimit -n)");
+    return Error(Code::kUnavailable, "epoll could not be made: " + limit_error_text(errno));
   }
   TIERCEL_TRY_ASSIGN(EventFd more, EventFd::create());
   TIERCEL_TRY_ASSIGN(EventFd spawned, EventFd::create());

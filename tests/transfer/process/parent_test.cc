@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 
 #include "support/child_process.h"
+#include "support/limits.h"
 #include "support/temp_folder.h"
 #include "transfer/process/instance_socket.h"
 #include "transfer/process/process_fixture.h"
@@ -178,6 +179,17 @@ TEST_F(InstanceTest, ForkOfTheHolderDoesNotRemoveTheFiles) {
             }),
             "");
   EXPECT_EQ(names_in(folder()).size(), 2u);
+}
+
+TEST_F(InstanceTest, LimitOfFileSizeIsAnError) {
+  EXPECT_EQ(run_in_child([&]() -> std::string {
+              set_limit(RLIMIT_FSIZE, 0);
+              const auto socket = InstanceSocket::open(folder(), "main");
+              if (socket.code() != Code::kUnavailable) return "another code";
+              const std::string& message = socket.error().message();
+              return message.find("File too large") != std::string::npos ? "" : message;
+            }),
+            "");
 }
 
 TEST_F(InstanceTest, FolderThatOthersMayEnterIsRefused) {
