@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Spawner: starts processes from a thread of its own, so that the control thread does not wait for
-// exec. Each is a group of its own, with default signals, /dev/null as standard input and output,
-// our standard error (or a log file), and one socket as descriptor kRankSocketFd.
+// exec. How they are, and that they die with this process, is start_child's business.
 //
-// The thread lives as long as this object, because a process that asked to die with its parent dies
-// with the *thread* that started it.
+// The thread lives as long as this object, because what dies with its parent dies with the *thread*
+// that started it.
 //
 // Ownership: the processes are the caller's to watch and reap.
 // Threads:   one control thread; the spawning thread is inside.
@@ -24,11 +23,10 @@
 
 #include "base/event_fd.h"
 #include "base/file_descriptor.h"
+#include "transfer/process/child_start.h"
 #include "transfer/spsc_ring.h"
 
 namespace tiercel {
-
-inline constexpr int kRankSocketFd = 3;
 
 struct SpawnerOptions {
   std::string program;

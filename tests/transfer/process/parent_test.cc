@@ -79,6 +79,25 @@ TEST_F(ParentTest, KilledControlPlaneTakesItsRanksAlongAndLeavesNothing) {
   EXPECT_EQ(our_names_in(std::filesystem::temp_directory_path()), temp);
 }
 
+// Whatever stands in the place of tiercel-rank, and knows nothing of parents and their death.
+TEST_F(ParentTest, KilledControlPlaneTakesAForeignProgramAlongToo) {
+  options_.program = folder_.write("foreign", "#!/bin/sh\nexec sleep 300\n");
+  std::filesystem::permissions(options_.program, std::filesystem::perms::owner_all);
+  WaitingChild child([&](const auto& wait) {
+    open(make_geometry(1));
+    if (!wait_until([&] { return pid_of(0) != 0; })) return;
+    shared_->pids[0] = pid_of(0);
+    wait();
+  });
+  ASSERT_GT(shared_->pids[0], 0);
+  const FileDescriptor process = open_process(shared_->pids[0]).value();
+  EXPECT_FALSE(readable(process.get(), 0));
+  child.kill_now();
+  const bool is_dead = readable(process.get(), kHangMs);
+  EXPECT_TRUE(is_dead) << "process " << shared_->pids[0] << " lives on";
+  if (!is_dead) ::kill(static_cast<pid_t>(shared_->pids[0]), SIGKILL);
+}
+
 TEST_F(ParentTest, RanksOutliveTheThreadThatMadeThePlane) {
   std::thread maker([&] { open_and_wait(make_geometry(2)); });
   maker.join();
