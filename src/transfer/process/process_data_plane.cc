@@ -404,6 +404,7 @@ Status check_options(const SlotGeometry& geometry, const std::vector<ProcessRank
         std::pair("backoff", options.backoff), std::pair("backoff_max", options.backoff_max)}) {
     if (limit <= Duration::zero()) return refuse(name, format_duration(limit), "more than 0");
   }
+  if (options.vain_starts_max == 0) return refuse("vain_starts_max", "0", "1 or more");
   for (size_t i = 0; i < ranks.size(); ++i) {
     const ProcessRank& rank = ranks[i];
     const std::string name = "rank " + std::to_string(i);
@@ -498,6 +499,12 @@ Result<std::string> rank_program_beside_this() {
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
   const std::filesystem::path program = self.parent_path() / "tiercel-rank";
   if (!error && ::access(program.c_str(), X_OK) == 0) return program.string();
+  if (!error && errno != ENOENT) {
+    return Error(Code::kNotFound, "program '" + program.string() + "' cannot be run: " +
+                                      error_text(errno) +
+                                      "; make it executable (chmod +x), or give the path of "
+                                      "another tiercel-rank");
+  }
   return Error(Code::kNotFound, "there is no program '" + program.string() +
                                     "'; install tiercel-rank beside this one, or give its path");
 }

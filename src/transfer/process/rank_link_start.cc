@@ -10,15 +10,24 @@
 
 namespace tiercel {
 
-void RankLink::start() {
+void RankLink::begin_start() {
   ++starts_;
+  came_up_ = has_refused_ = in_vain_ = false;
   begin_step();
+}
+
+void RankLink::start() {
+  begin_start();
+  // If the system refuses us something: a rank that was up has shown that there can be enough.
+  const bool was_never_up = times_up_ == 0;
   if (Status opened = open_channel(); !opened) {
+    in_vain_ = was_never_up;
     lose(opened.error());
     return;
   }
   auto sockets = make_socket_pair();
   if (!sockets) {
+    in_vain_ = was_never_up;
     lose(sockets.error());
     return;
   }
@@ -32,8 +41,9 @@ void RankLink::on_spawned(SpawnReply reply) {
   if (reply.pid == 0) {
     if (phase_ != Phase::kLeaving) {
       phase_ = Phase::kHello;
+      in_vain_ = times_up_ == 0 || !may_run_later(reply.error);
       lose(Error(Code::kUnavailable, context_.options.program + " could not be started: " +
-                                         reply.call + ": " + error_text(reply.error)));
+                                         reply.call + ": " + limit_error_text(reply.error)));
     } else {
       let_go();
     }
@@ -112,8 +122,7 @@ Status RankLink::join(FileDescriptor& socket, const SocketPeer& peer, const Hell
                                      "…; allowed: " + rank_.worker.name_space.hex().substr(0, 8) +
                                      "…, that of the control plane");
   }
-  ++starts_;
-  begin_step();
+  begin_start();
   if (Status opened = open_channel(); !opened) {
     close_descriptors();
     return opened;

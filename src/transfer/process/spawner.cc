@@ -36,7 +36,7 @@ Result<FileDescriptor> open_process(int64_t pid) {
 std::optional<ProcessEnd> look_at_process(int process) {
   pollfd source{.fd = process, .events = POLLIN, .revents = 0};
   if (::poll(&source, 1, 0) != 1) return std::nullopt;
-  return ProcessEnd{"has ended", true};
+  return ProcessEnd{.how = "has ended", .is_reaped = true};
 }
 
 std::optional<ProcessEnd> reap_process(int process) {
@@ -45,12 +45,19 @@ std::optional<ProcessEnd> reap_process(int process) {
   if (::waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(process), &info,
                WEXITED | WNOHANG) != 0) {
     // No child of ours, or reaped already (an engine that ignores SIGCHLD).
-    return ProcessEnd{"has ended", true};
+    return ProcessEnd{.how = "has ended", .is_reaped = true};
   }
-  if (info.si_pid == 0) return ProcessEnd{"has ended", false};
+  if (info.si_pid == 0) return ProcessEnd{.how = "has ended", .is_reaped = false};
   return ProcessEnd{(info.si_code == CLD_EXITED ? "exited with status " : "was killed by signal ") +
                         std::to_string(info.si_status),
-                    true};
+                    true, info.si_code == CLD_KILLED && info.si_status == SIGKILL};
+}
+
+bool is_process_stopped(int process) {
+  siginfo_t info{};
+  return ::waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(process), &info,
+                  WSTOPPED | WNOHANG | WNOWAIT) == 0 &&
+         info.si_pid != 0;
 }
 
 void kill_process(int process) {
