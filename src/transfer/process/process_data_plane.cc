@@ -494,14 +494,19 @@ Result<std::unique_ptr<ProcessDataPlane>> ProcessDataPlane::create(
   return std::unique_ptr<ProcessDataPlane>(std::move(plane));
 }
 
+Duration touch_allowance(uint64_t bytes) {
+  constexpr uint64_t kBytesPerMillisecond = (uint64_t{256} << 20) / 1000;
+  return std::chrono::milliseconds(bytes / kBytesPerMillisecond + 1);
+}
+
 Result<std::string> rank_program_beside_this() {
   std::error_code error;
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
   const std::filesystem::path program = self.parent_path() / "tiercel-rank";
   if (!error && ::access(program.c_str(), X_OK) == 0) return program.string();
   if (!error && errno != ENOENT) {
-    return Error(Code::kNotFound, "program '" + program.string() + "' cannot be run: " +
-                                      error_text(errno) +
+    return Error(Code::kNotFound, "program '" + program.string() +
+                                      "' cannot be run: " + error_text(errno) +
                                       "; make it executable (chmod +x), or give the path of "
                                       "another tiercel-rank");
   }

@@ -88,6 +88,7 @@ struct ProcessPlaneOptions {
   bool huge_pages = true;     // for the host memory
   bool share_memory = false;  // the ranks, whose slots must be equal, have one host memory
   bool lock_memory = false;   // mlock the host memory in each rank
+  bool prefault = false;      // each rank touches its host memory before it is up
 
   // Hosts of our own.
   std::string program;                 // path of tiercel-rank; see rank_program_beside_this()
@@ -99,7 +100,8 @@ struct ProcessPlaneOptions {
   std::string socket_folder;
   std::string instance = "main";
 
-  Duration handshake_timeout = std::chrono::seconds(20);  // for each step of it
+  // For each step of it; to lock_memory or prefault a rank has touch_allowance() on top.
+  Duration handshake_timeout = std::chrono::seconds(20);
   Duration rank_hard_limit = std::chrono::seconds(60);  // for one operation; more than any deadline
   uint32_t restarts_max = 8;  // in a row, without having been up for restart_window
   // Starts in a row after which a rank is given up because the next one would not end better: its
@@ -136,6 +138,9 @@ class ProcessDataPlane : public DataPlane {
   // Where hosts of the engine join; empty if there are none.
   virtual const std::string& socket_path() const = 0;
 };
+
+// What a rank may take to touch so much memory for the first time: far more than it should.
+Duration touch_allowance(uint64_t bytes);
 
 // tiercel-rank in the folder of the running program; kNotFound with the path if it is not there, or
 // cannot be run.

@@ -64,7 +64,11 @@ void RankLink::on_spawned(SpawnReply reply) {
 // Each step has a bound of its own, from when we see it begin: whoever polls late must not find the
 // rank guilty.
 void RankLink::begin_step() {
-  due_ = deadline_after(context_.clock.now(), context_.options.handshake_timeout);
+  const ProcessPlaneOptions& options = context_.options;
+  due_ = deadline_after(context_.clock.now(), options.handshake_timeout);
+  if (phase_ == Phase::kReady && (options.prefault || options.lock_memory)) {
+    due_ = deadline_after(due_, touch_allowance(context_.geometry.tier_bytes(rank_.worker.rank)));
+  }
 }
 
 Status RankLink::open_channel() {
@@ -96,6 +100,7 @@ Status RankLink::send_welcome() {
   welcome.spin = context_.options.spin;
   welcome.huge_pages = context_.options.huge_pages;
   welcome.lock_memory = context_.options.lock_memory;
+  welcome.prefault = context_.options.prefault;
   welcome.store_url = context_.options.store_url;
   std::vector<int> fds = {channel_->fd(), host_memory_.get(), wake_->fd(), announced_->fd()};
   if (rank_.device_fd >= 0) {
@@ -137,6 +142,7 @@ Status RankLink::join(FileDescriptor& socket, const SocketPeer& peer, const Hell
   }
   watch(socket_.get(), LinkSource::kSocket);
   phase_ = Phase::kReady;
+  begin_step();
   if (Status sent = send_welcome(); !sent) lose(sent.error());
   return {};
 }

@@ -167,6 +167,24 @@ TEST_F(FailedStart, WhatTheSystemRefusesIsGivenUpSoonBeforeARankWasEverUpAndLate
   ASSERT_TRUE(wait_for_state(0, RankState::kUp));
 }
 
+// To touch memory takes its time, which is no fault of the rank.
+TEST_F(FailedStart, RankThatTouchesMuchMemoryHasMoreTimeUntilItIsReady) {
+  play("stop_before_ready");
+  options_.prefault = true;
+  open(make_geometry(1, 1));
+  ASSERT_TRUE(wait_until([&] { return pid_of(0) != 0; }));
+  ASSERT_TRUE(wait_stopped(0));
+  const Duration more = touch_allowance(geometry_->tier_bytes(0));
+  EXPECT_GT(more, Duration::zero());
+  clock_.advance(options_.handshake_timeout + more - Duration(1));
+  std::array<Completion, 1> out;
+  plane_->poll(out);
+  EXPECT_EQ(plane_->rank_status(0).state, RankState::kStarting);
+  clock_.advance(Duration(1));
+  plane_->poll(out);
+  EXPECT_NE(plane_->rank_status(0).state, RankState::kStarting);
+}
+
 TEST_F(FailedStart, LossOfARankThatWasUpIsToldWithItsReason) {
   open_and_wait(make_geometry(1));
   EXPECT_EQ(logger_.count(LogLevel::kWarning, {""}), 0u);
