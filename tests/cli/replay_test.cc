@@ -309,7 +309,7 @@ TEST(Replay, AStoreThatNeverAnswersCostsItsDeadlineAndIsThenLeftAlone) {
 // What is never answered stays in flight for ever: it must not be waited for at every request.
 TEST(Replay, APutThatIsNeverAnsweredCostsItsDeadlineAndTheRunGoesOn) {
   ReplayOptions options = small_blocks(1000);
-  options.store = "faulty+memory:?fault_drop=0.02&fault_seed=1&guard_failures=1000";
+  options.store = "faulty+memory:?fault_drop=0.2&fault_seed=1&guard_failures=1000";
   options.deadline = std::chrono::milliseconds(50);
   options.patience = std::chrono::seconds(20);
   const ReplayReport report = run(head_of(whole_trace(), 40), options);

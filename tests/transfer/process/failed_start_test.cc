@@ -3,8 +3,11 @@
 // Starts that fail: what cannot get better is given up soon, with the reason; what may is not.
 #include <filesystem>
 
+#include "support/child_process.h"
+#include "support/limits.h"
 #include "support/temp_folder.h"
 #include "transfer/process/process_fixture.h"
+#include "transfer/process/spawner.h"
 
 namespace tiercel {
 namespace {
@@ -192,6 +195,17 @@ TEST_F(FailedStart, LossOfARankThatWasUpIsToldWithItsReason) {
   ASSERT_TRUE(wait_for_state(0, RankState::kRestarting));
   EXPECT_EQ(logger_.count(LogLevel::kWarning, {"rank 0 is lost"}), 1u);
   EXPECT_EQ(logger_.count(LogLevel::kError, {""}), 0u);
+}
+
+TEST(OpenProcess, LimitOfOpenFilesIsNamed) {
+  EXPECT_EQ(run_in_child([]() -> std::string {
+              set_limit(RLIMIT_NOFILE, 0);
+              const auto process = open_process(::getpid());
+              if (process.code() != Code::kUnavailable) return "another code";
+              const std::string& message = process.error().message();
+              return message.find("ulimit -n") != std::string::npos ? "" : message;
+            }),
+            "");
 }
 
 TEST_F(FailedStart, RankThatIsStoppedShowsItAndWhatItHas) {
