@@ -25,6 +25,7 @@
 
 namespace tiercel {
 
+class Logger;
 class StoreRegistry;
 
 // Where rank workers run.
@@ -51,9 +52,13 @@ struct LocalCacheConfig {
   // For kProcess: path of tiercel-rank; empty: in the folder of the running program.
   std::string rank_program;
   // For kProcess: a rank that dies is started again after `rank_backoff`, doubled each time up to a
-  // hundred times that, and given up after so many times in a row within a minute.
+  // hundred times that, and given up after so many times in a row within a minute; sooner where its
+  // program cannot be run, or ends before it is up (docs/ranks.md).
   Duration rank_backoff = std::chrono::milliseconds(100);
   uint32_t rank_restarts_max = 8;
+  // For kProcess: where ranks that are lost or do not start are told; null: nowhere. Must outlive
+  // the object.
+  Logger* logger = nullptr;
   // Such as "memory:" (docs/stores.md); empty: no store. Overrides cache.with_store. Opened behind
   // the wrapper guard+ (deadlines and breaker) even if the URL does not name it.
   std::string store_url;
@@ -61,7 +66,7 @@ struct LocalCacheConfig {
   DiskConfig disk;
   bool verify = true;          // check every block's frame and checksum on arrival
   bool huge_pages = true;      // for the host arenas
-  bool prefault = false;       // touch the host arenas now
+  bool prefault = false;       // touch the host arenas now; with kProcess each rank its own
   bool metadata_only = false;  // move no bytes (policy studies); device_memory is not needed
   uint64_t writer_epoch = 0;   // marks what this start has written, for diagnosis
   // Clock of rank workers and stores; null: the cache's own. Another one only where the cache's

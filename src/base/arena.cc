@@ -92,7 +92,13 @@ Status MappedArena::prefault() {
   }
 #endif
   for (size_t offset = 0; offset < mapped_bytes_; offset += page_bytes()) {
-    *static_cast<volatile std::byte*>(address_ + offset) = std::byte{0};
+    auto* const page = static_cast<volatile std::byte*>(address_ + offset);
+    // In a memfd reading is enough, and another process may have written there meanwhile.
+    if (kind_ == ArenaKind::kMemfd) {
+      static_cast<void>(*page);
+    } else {
+      *page = std::byte{0};
+    }
   }
   return {};
 }

@@ -18,8 +18,7 @@ namespace tiercel {
 Result<EventFd> EventFd::create() {
   FileDescriptor fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!fd) {
-    return Error(Code::kUnavailable, "eventfd could not be made: " + error_text(errno) +
-                                         "; raise the limit of open files (ulimit -n)");
+    return Error(Code::kUnavailable, "eventfd could not be made: " + limit_error_text(errno));
   }
   return EventFd(std::move(fd));
 }

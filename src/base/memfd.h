@@ -15,7 +15,8 @@ namespace tiercel {
 
 // A memfd of `bytes` zeros, for the owner only, close-on-exec, whose size nobody can change any
 // more: a peer that shrank it could make our own accesses fault. kInvalid for a name that is too
-// long, kNoSpace with the size if there is no room, kUnavailable if the system refuses memfds.
+// long, kNoSpace with the size if there is no room or the limit of file size forbids it,
+// kUnavailable if the system refuses memfds.
 Result<FileDescriptor> make_memfd(const std::string& name, size_t bytes);
 
 // For a descriptor that came from another process: kInvalid unless it is a memfd of at least

@@ -218,6 +218,8 @@ class Opener {
     ProcessPlaneOptions options;
     options.store_url = config_.store_url.empty() ? "" : guarded_url(config_.store_url);
     options.huge_pages = config_.huge_pages;
+    options.prefault = config_.prefault;
+    options.logger = config_.logger;
     options.share_memory = config_.cache.replicated_slices;
     options.backoff = config_.rank_backoff;
     options.backoff_max = config_.rank_backoff * 100;
@@ -228,7 +230,11 @@ class Opener {
     }
     TIERCEL_TRY_ASSIGN(auto plane,
                        ProcessDataPlane::create(geometry, std::move(ranks), data_clock_, options));
-    TIERCEL_TRY(plane->wait_until_up(SystemClock().now() + kStartTimeout));
+    Duration limit = kStartTimeout;
+    for (uint32_t rank = 0; rank < rank_count() && config_.prefault; ++rank) {
+      limit += touch_allowance(geometry.tier_bytes(rank));
+    }
+    TIERCEL_TRY(plane->wait_until_up(data_clock_.now() + limit));
     return std::unique_ptr<DataPlane>(std::move(plane));
   }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <memory>
 #include <optional>
 
+#include "base/log.h"
 #include "cli/commands.h"
 #include "cli/progress_bar.h"
 #include "cli/replay.h"
@@ -27,6 +29,15 @@ Result<ReplayReport> run(const Trace& trace, const ReplayOptions& options,
                          const CommandContext& context) {
   std::optional<ProgressBar> bar;
   ReplayContext replay_context{context.clock, context.memory, context.stop, {}, context.started};
+  std::unique_ptr<LogSink> sink;
+  std::unique_ptr<Logger> logger;
+  if (options.rank_host == RankHost::kProcess) {
+    sink = make_stderr_sink();
+    // What is killed on purpose need not be told.
+    const LogLevel level = options.kill_rank_every > 0 ? LogLevel::kError : LogLevel::kWarning;
+    logger = make_logger(*sink, context.clock, {.minimum_level = level});
+    replay_context.logger = logger.get();
+  }
   if (context.error_is_terminal) {
     bar.emplace(context.error, context.clock);
     replay_context.progress = [&bar](uint64_t done, uint64_t all) { bar->show(done, all); };
@@ -77,6 +88,12 @@ int run_replay_command(const CommandLineOptions& command_line, const CommandCont
     status = kExitFailed;
   }
   if (!report->failure.empty()) context.error << "tiercel replay: " << report->failure << "\n";
+  for (size_t rank = 0; rank < report->ranks.size(); ++rank) {
+    if (!report->ranks[rank].is_given_up) continue;
+    context.error << "tiercel replay: rank " << rank
+                  << " was given up, and nothing was held on it any more: "
+                  << report->ranks[rank].last_error << "\n";
+  }
   if (report->mismatches > 0) {
     context.error << "tiercel replay: " << report->mismatches
                   << " blocks were not what they must be; first: " << report->first_mismatch

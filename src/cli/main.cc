@@ -110,6 +110,10 @@ void fill_standard_descriptors() {
   if (fd >= 0) ::close(fd);
 }
 
+// What does not fit below the limit of file size (ulimit -f) is said as an error; the signal would
+// end the program instead.
+void ignore_file_size_signal() { std::signal(SIGXFSZ, SIG_IGN); }
+
 // Whoever reads the output must hear that it is not whole.
 int after_output(int status) {
   std::cout.flush();
@@ -195,6 +199,7 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   try {
     tiercel::fill_standard_descriptors();
+    tiercel::ignore_file_size_signal();
     return tiercel::after_output(tiercel::run(argc, argv));
   } catch (const std::bad_alloc&) {
     std::fputs("tiercel: out of memory; give it more (ulimit -v, cgroup limit) or less to hold\n",

@@ -16,6 +16,7 @@
 #include "cli/device_side.h"
 #include "cli/infinite_cache.h"
 #include "cli/optimum.h"
+#include "cli/patience.h"
 #include "cli/replay_clock.h"
 #include "cli/request_keys.h"
 #include "transfer/process/process_data_plane.h"
@@ -96,7 +97,8 @@ class Replay {
   TimePoint deadline() const {
     return has_deadline() ? cache_clock_.now() + options_.deadline : kNoDeadline;
   }
-  Error out_of_patience(const char* what) const;
+  // Of ranks in processes; none of threads.
+  std::vector<RankStatus> rank_statuses() const;
   void close();
   bool stopped() const { return context_.stop != nullptr && context_.stop->load(); }
   ReplayReport finish_report();
@@ -139,6 +141,8 @@ Status Replay::open() {
   config.verify = options_.verify;
   config.metadata_only = options_.metadata_only;
   config.rank_host = options_.rank_host;
+  config.prefault = options_.prefault;
+  config.logger = context_.logger;
   if (options_.kill_rank_every > 0) {
     config.rank_backoff = kRestartBackoff;
     config.rank_restarts_max = UINT32_MAX;
@@ -227,7 +231,7 @@ Status Replay::bring_in(std::span<const BlockKey> keys) {
                          return cache.prefetch(request_, keys, device_hits, deadline());
                        }));
     if (started) {
-      TIERCEL_TRY(wait_until("prefetch", [this] { return prefetch_done_; }));
+      TIERCEL_TRY(wait_until("the prefetch", [this] { return prefetch_done_; }));
       match = timed([&] { return cache.match(keys, device_hits); });
     }
   }
@@ -245,9 +249,9 @@ Status Replay::load(std::span<const BlockKey> keys) {
                      timed([&] { return side_->load(request_, keys, deadline()); }));
   if (started > 0) {
     kill_rank_if_due(KillPoint::kWhileLoading);
-    TIERCEL_TRY(wait_until("load", [this] { return load_done_; }));
+    TIERCEL_TRY(wait_until("the load", [this] { return load_done_; }));
     if (device_busy_) {
-      TIERCEL_TRY(wait_until("the end of a late load", [this] { return device_released_; }));
+      TIERCEL_TRY(wait_until("a late load", [this] { return device_released_; }));
     }
     report_.loaded_blocks += ready_ - admission_.device_hits;
   }
@@ -279,7 +283,7 @@ Status Replay::compute_and_save(std::span<const BlockKey> keys) {
     TIERCEL_TRY(timed([&] { return side_->commit(request_, committed * options_.block_tokens); }));
     kill_rank_if_due(KillPoint::kWhileSaving);
     // What has missed its deadline may stay in flight for ever.
-    TIERCEL_TRY(wait_until("save", [&] {
+    TIERCEL_TRY(wait_until("the save", [&] {
       return has_deadline() ? local_->cache().settled() : local_->cache().idle();
     }));
   } while (committed < keys.size());
@@ -290,7 +294,7 @@ Status Replay::say_farewell() {
   device_released_ = false;
   TIERCEL_TRY_ASSIGN(const bool device_busy, timed([&] { return side_->finish(request_); }));
   if (!device_busy) return {};
-  return wait_until("the end of its transfers", [this] { return device_released_; });
+  return wait_until("its transfers", [this] { return device_released_; });
 }
 
 void Replay::kill_rank_if_due(KillPoint point) {
@@ -322,24 +326,19 @@ Status Replay::wait_until(const char* what, Done done) {
       return Error(Code::kCancelled, "stopped");
     }
     if (waited > options_.patience) {
-      return out_of_patience(what);
+      return out_of_patience(line_, what, options_, rank_statuses());
     }
     local_->wait(kWaitStep);
   }
 }
 
-Error Replay::out_of_patience(const char* what) const {
-  std::string message = "request of line " + std::to_string(line_) + ": no end of " + what +
-                        " within " + format_duration(options_.patience);
-  if (!has_deadline()) {
-    message += "; a store that never answers needs a deadline";
-  } else if (options_.deadline >= options_.patience) {
-    message += "; patience must be longer than the deadline, " + format_duration(options_.deadline);
-  } else {
-    message += ": it goes on behind its deadline, " + format_duration(options_.deadline) +
-               ", and holds device blocks";
+std::vector<RankStatus> Replay::rank_statuses() const {
+  std::vector<RankStatus> statuses;
+  const auto* const plane = dynamic_cast<ProcessDataPlane*>(&local_->data_plane());
+  for (uint32_t rank = 0; plane != nullptr && rank < options_.ranks; ++rank) {
+    statuses.push_back(plane->rank_status(rank));
   }
-  return Error(Code::kTimeout, std::move(message));
+  return statuses;
 }
 
 void Replay::take(const CacheEvent& event) {
@@ -367,6 +366,7 @@ ReplayReport Replay::finish_report() {
     }
   }
   report_.cache = local_->cache().stats();
+  report_.ranks = rank_statuses();
   report_.control_us = summarize_times(control_ns_);
   report_.hash_us = summarize_times(hash_ns_);
   report_.peak_rss_bytes = peak_rss_bytes();

@@ -15,6 +15,7 @@
 #include "tiercel/clock.h"
 #include "tiercel/status.h"
 
+#include "base/log.h"
 #include "base/memory_limit.h"
 #include "cli/replay_options.h"
 #include "cli/replay_report.h"
@@ -29,6 +30,7 @@ struct ReplayContext {
   std::function<void(uint64_t done, uint64_t all)> progress = nullptr;  // after each request
   // Set when all is open and the first request begins: from then on there may be figures.
   std::atomic<bool>* started = nullptr;
+  Logger* logger = nullptr;  // of ranks in processes that are lost or do not start
 };
 
 // An error only for what is refused before the first request. Whatever ends the run later stands in

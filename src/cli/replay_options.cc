@@ -103,7 +103,7 @@ OptionTable replay_option_table() {
   table.add(rank_host_option());
   table.add(number("kill_rank_every",
                    "Kill a rank's process (-9) each time so many requests have ended; 0 is never. "
-                   "Needs rank_host process",
+                   "One that is not up then is left until it is. Needs rank_host process",
                    "0", 0, 1e12));
   table.add(policy_option());
   table.add(text("store", "URL of a store behind the host tier, such as memory: (see `stores`)"));
@@ -111,6 +111,8 @@ OptionTable replay_option_table() {
   table.add(
       flag("full_blocks_only", "Leave out the last id of a request if it is not full", false));
   table.add(flag("verify", "Check frame and checksum of every block that arrives", true));
+  table.add(flag("prefault", "Touch all host memory at the start, so that no request waits for it",
+                 false));
   table.add(number("limit", "Replay only the first requests; 0 is all", "0", 0, 1e12));
   table.add(flag("skip_bad_lines", "Count bad lines of the trace and go on", false));
   table.add(flag("optimum", "Also find what knowing the future would have hit", true));
@@ -140,6 +142,7 @@ Result<ReplayOptions> read_replay_options(const OptionValues& values) {
   options.metadata_only = values.get_bool("metadata_only");
   options.full_blocks_only = values.get_bool("full_blocks_only");
   options.verify = values.get_bool("verify");
+  options.prefault = values.get_bool("prefault");
   options.limit = static_cast<uint64_t>(values.get_integer("limit"));
   options.skip_bad_lines = values.get_bool("skip_bad_lines");
   options.optimum = values.get_bool("optimum");

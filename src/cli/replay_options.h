@@ -33,6 +33,7 @@ struct ReplayOptions {
   bool metadata_only = false;
   bool full_blocks_only = false;
   bool verify = true;
+  bool prefault = false;
   bool skip_bad_lines = false;
   bool optimum = true;
   uint64_t limit = 0;

@@ -17,6 +17,12 @@ TimesReport summarize_times(std::vector<uint64_t>& nanoseconds) {
   return {at(50), at(99), at(100)};
 }
 
+uint64_t ReplayReport::comebacks() const {
+  uint64_t count = 0;
+  for (const RankStatus& rank : ranks) count += comebacks_of(rank);
+  return count;
+}
+
 uint64_t peak_rss_bytes() {
   rusage usage{};
   if (getrusage(RUSAGE_SELF, &usage) != 0) return 0;

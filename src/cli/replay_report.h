@@ -14,6 +14,7 @@
 #include "tiercel/transfer.h"
 
 #include "cli/replay_options.h"
+#include "transfer/process/process_data_plane.h"
 
 namespace tiercel {
 
@@ -46,6 +47,7 @@ struct ReplayReport {
   uint64_t mismatches = 0;
   std::string first_mismatch;
   uint64_t killed_ranks = 0;
+  std::vector<RankStatus> ranks;  // at the end, of ranks in processes; none of threads
   uint64_t skipped_lines = 0;
   std::string first_skipped;
 
@@ -58,6 +60,8 @@ struct ReplayReport {
   RankStats paths;  // sums over the ranks
   std::vector<TierReport> tiers;
 
+  // How often ranks that had been lost were up again.
+  uint64_t comebacks() const;
   double hit_ratio() const { return ratio(hit_blocks); }
   double ceiling_hit_ratio() const { return ratio(ceiling_hit_blocks); }
   std::optional<double> optimum_hit_ratio() const {
@@ -70,6 +74,11 @@ struct ReplayReport {
     return blocks == 0 ? 0 : static_cast<double>(part) / static_cast<double>(blocks);
   }
 };
+
+// How often it was up again after a loss.
+inline uint32_t comebacks_of(const RankStatus& rank) {
+  return rank.times_up > 0 ? rank.times_up - 1 : 0;
+}
 
 // Of `nanoseconds`, which is reordered. Percentiles are values that occurred (nearest rank).
 TimesReport summarize_times(std::vector<uint64_t>& nanoseconds);

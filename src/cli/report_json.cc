@@ -23,6 +23,7 @@ Json options_json(const ReplayOptions& options) {
   json["metadata_only"] = options.metadata_only;
   json["full_blocks_only"] = options.full_blocks_only;
   json["verify"] = options.verify;
+  json["prefault"] = options.prefault;
   json["limit"] = options.limit;
   json["skip_bad_lines"] = options.skip_bad_lines;
   json["optimum"] = options.optimum;
@@ -51,6 +52,20 @@ Json paths_json(const RankStats& stats) {
         {"corrupt", path.corrupt},
         {"bytes", path.bytes},
         {"busy_seconds", static_cast<double>(path.busy_ns) * 1e-9}};
+  }
+  return json;
+}
+
+Json ranks_json(const ReplayReport& report) {
+  Json json = Json::array();
+  for (size_t rank = 0; rank < report.ranks.size(); ++rank) {
+    const RankStatus& status = report.ranks[rank];
+    json.push_back({{"rank", rank},
+                    {"state", std::string(to_string(status.state))},
+                    {"starts", status.starts},
+                    {"comebacks", comebacks_of(status)},
+                    {"given_up", status.is_given_up},
+                    {"reason", status.last_error}});
   }
   return json;
 }
@@ -113,6 +128,7 @@ std::string to_json(const ReplayReport& report) {
   json["store_condition"] = to_string(report.cache.store);
   json["counters"] = counters_json(report.cache);
   json["killed_ranks"] = report.killed_ranks;
+  json["ranks"] = ranks_json(report);
   json["skipped_lines"] = report.skipped_lines;
   json["complete"] = report.complete;
   json["failure"] = report.failure;

@@ -94,10 +94,19 @@ void add_store(const ReplayReport& report, Text& text) {
 }
 
 void add_losses(const ReplayReport& report, Text& text) {
-  if (report.killed_ranks + report.cache.memory_losses == 0) return;
-  text.line("ranks lost",
-            fmt::format("{:>14}  {} killed; each came back with empty host memory",
-                        grouped(report.cache.memory_losses), grouped(report.killed_ranks)));
+  if (report.killed_ranks + report.cache.memory_losses > 0) {
+    text.line("ranks lost", fmt::format("{:>14}  {} killed; {} came back, with empty host memory",
+                                        grouped(report.cache.memory_losses),
+                                        grouped(report.killed_ranks), grouped(report.comebacks())));
+  }
+  for (size_t rank = 0; rank < report.ranks.size(); ++rank) {
+    const RankStatus& status = report.ranks[rank];
+    if (status.state == RankState::kUp) continue;
+    text.line(fmt::format("  rank {}", rank),
+              fmt::format("{} after {} starts: {}",
+                          status.is_given_up ? "GIVEN UP" : to_string(status.state), status.starts,
+                          status.last_error));
+  }
 }
 
 void add_check(const ReplayReport& report, Text& text) {

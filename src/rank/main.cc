@@ -12,7 +12,6 @@
 
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "transfer/process/rank_session.h"
@@ -34,13 +33,6 @@ int read_number(int argc, char** argv, std::string_view option) {
   return -1;
 }
 
-// Whatever the parent has left open is not ours: sockets, files and locks of an engine would stay
-// with us after its end.
-void close_other_descriptors(int socket) {
-  const auto first = static_cast<unsigned>(socket) + 1;
-  ::syscall(SYS_close_range, first, ~0u, 0u);
-}
-
 int run(int argc, char** argv) {
   const int socket = read_number(argc, argv, "--socket-fd");
   const int parent = read_number(argc, argv, "--parent");
@@ -50,9 +42,9 @@ int run(int argc, char** argv) {
                  "tiercel-rank is started by a control plane of Tiercel; see docs/ranks.md\n");
     return kExitUsage;
   }
-  // With the parent, whatever ends it; then look once whether that has been too late.
+  // With the parent, whatever ends it. That has been asked for before this program was run, but the
+  // kernel forgets it where the program's file has rights of its own, such as to lock memory.
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || ::getppid() != parent) return kExitFailed;
-  close_other_descriptors(socket);
 
   RankParts parts;
   parts.rank = static_cast<uint32_t>(rank);

@@ -10,6 +10,8 @@
 #include <unistd.h>
 
 #include "base/arena.h"
+#include "support/child_process.h"
+#include "support/limits.h"
 
 namespace tiercel {
 namespace {
@@ -29,6 +31,38 @@ TEST(Memfd, SizeCannotBeChangedAndOnlyTheOwnerMayOpenIt) {
 TEST(Memfd, NameThatIsTooLongAndSizeThatCannotBeAreRefused) {
   EXPECT_EQ(make_memfd(std::string(300, 'a'), 4096).code(), Code::kInvalid);
   EXPECT_EQ(make_memfd("test", SIZE_MAX).code(), Code::kNoSpace);
+}
+
+// The system sends SIGXFSZ, which ends a process that does not expect it.
+TEST(Memfd, LimitOfFileSizeIsAnErrorThatNamesItAndNotTheEndOfTheProcess) {
+  EXPECT_EQ(testing::run_in_child([]() -> std::string {
+              testing::set_limit(RLIMIT_FSIZE, 8192);
+              if (!make_memfd("test", 8192)) return "what fits is refused";
+              const auto fd = make_memfd("test", 8193);
+              if (fd.code() != Code::kNoSpace) return "another code";
+              sigset_t pending;
+              sigpending(&pending);
+              if (sigismember(&pending, SIGXFSZ) != 0) return "a signal is left";
+              sigset_t blocked;
+              pthread_sigmask(SIG_BLOCK, nullptr, &blocked);
+              if (sigismember(&blocked, SIGXFSZ) != 0) return "the signal stays blocked";
+              const std::string& message = fd.error().message();
+              const bool names_it = message.find("ulimit -f") != std::string::npos &&
+                                    message.find("8 KiB") != std::string::npos;
+              return names_it ? "" : message;
+            }),
+            "");
+}
+
+TEST(Memfd, LimitOfOpenFilesIsNamed) {
+  EXPECT_EQ(testing::run_in_child([]() -> std::string {
+              testing::set_limit(RLIMIT_NOFILE, 0);
+              const auto fd = make_memfd("test", 4096);
+              if (fd.code() != Code::kUnavailable) return "another code";
+              const std::string& message = fd.error().message();
+              return message.find("ulimit -n") != std::string::npos ? "" : message;
+            }),
+            "");
 }
 
 TEST(Memfd, OnlySealedOnesOfEnoughBytesPassTheCheck) {

@@ -33,6 +33,7 @@ TEST(ReplayOptions, EveryOptionReachesItsPlace) {
                              {"metadata_only", "true"},
                              {"full_blocks_only", "true"},
                              {"verify", "false"},
+                             {"prefault", "true"},
                              {"skip_bad_lines", "true"},
                              {"limit", "9"},
                              {"deadline", "50ms"},
@@ -50,6 +51,7 @@ TEST(ReplayOptions, EveryOptionReachesItsPlace) {
   EXPECT_TRUE(options->metadata_only);
   EXPECT_TRUE(options->full_blocks_only);
   EXPECT_FALSE(options->verify);
+  EXPECT_TRUE(options->prefault);
   EXPECT_TRUE(options->skip_bad_lines);
   EXPECT_EQ(options->limit, 9u);
   EXPECT_EQ(options->deadline, std::chrono::milliseconds(50));

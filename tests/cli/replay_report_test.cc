@@ -123,6 +123,54 @@ TEST(ReplayReport, TheTextSaysWhatWentWrong) {
   EXPECT_NE(text.find("request of line 7"), std::string::npos) << text;
 }
 
+// Three were lost: one has come back twice, one is on its way, one will not come any more.
+ReplayReport with_losses() {
+  ReplayReport report = sample();
+  report.killed_ranks = 2;
+  report.cache.memory_losses = 4;
+  report.ranks.resize(3);
+  report.ranks[0] = {
+      .state = RankState::kUp, .pid = 7, .starts = 3, .times_up = 3, .last_error = "killed"};
+  report.ranks[1] = {.state = RankState::kRestarting,
+                     .starts = 2,
+                     .times_up = 1,
+                     .last_error = "unavailable: not yet"};
+  report.ranks[2] = {.state = RankState::kLost,
+                     .starts = 4,
+                     .times_up = 1,
+                     .is_given_up = true,
+                     .last_error = "unavailable: no such program"};
+  return report;
+}
+
+TEST(ReplayReport, TheTextCountsOnlyRanksThatCameBackAndNamesTheOthersWithTheirReason) {
+  const std::string text = to_text(with_losses());
+  EXPECT_NE(text.find("4  2 killed; 2 came back, with empty host memory"), std::string::npos)
+      << text;
+  EXPECT_EQ(text.find("rank 0"), std::string::npos) << text;
+  EXPECT_NE(text.find("restarting after 2 starts: unavailable: not yet"), std::string::npos)
+      << text;
+  EXPECT_NE(text.find("rank 2"), std::string::npos) << text;
+  EXPECT_NE(text.find("GIVEN UP after 4 starts: unavailable: no such program"), std::string::npos)
+      << text;
+  EXPECT_EQ(to_text(sample()).find("ranks lost"), std::string::npos);
+}
+
+TEST(ReplayReport, TheJsonTellsHowEachRankInAProcessEnded) {
+  const auto ranks = nlohmann::json::parse(to_json(with_losses()))["ranks"];
+  ASSERT_EQ(ranks.size(), 3u);
+  EXPECT_EQ(ranks[0]["state"], "up");
+  EXPECT_EQ(ranks[0]["comebacks"], 2);
+  EXPECT_EQ(ranks[0]["given_up"], false);
+  EXPECT_EQ(ranks[2]["rank"], 2);
+  EXPECT_EQ(ranks[2]["state"], "lost");
+  EXPECT_EQ(ranks[2]["starts"], 4);
+  EXPECT_EQ(ranks[2]["comebacks"], 0);
+  EXPECT_EQ(ranks[2]["given_up"], true);
+  EXPECT_EQ(ranks[2]["reason"], "unavailable: no such program");
+  EXPECT_TRUE(nlohmann::json::parse(to_json(sample()))["ranks"].empty());
+}
+
 TEST(ReplayReport, PeakMemoryIsThatOfThisProcess) { EXPECT_GT(peak_rss_bytes(), 1u << 20); }
 
 }  // namespace

@@ -2,8 +2,13 @@
 #include "cli/replay.h"
 
 #include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include "cli/reference_lru.h"
 #include "cli/trace_reader.h"
@@ -184,6 +189,58 @@ TEST(Replay, RanksThatAreKilledCostHitsAndNothingElse) {
   EXPECT_GE(report.cache.memory_losses, report.killed_ranks - options.ranks)
       << "only the last ones may not have been seen";
   EXPECT_GT(report.loaded_blocks, 0u);
+  ASSERT_EQ(report.ranks.size(), options.ranks);
+  EXPECT_GE(report.comebacks(), report.killed_ranks - 2 * options.ranks);
+  EXPECT_LE(report.comebacks(), report.killed_ranks);
+}
+
+// Processes whose parent is this one.
+std::vector<pid_t> child_processes() {
+  std::vector<pid_t> children;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    // "pid (name) state parent …"
+    std::ifstream file(entry.path() / "stat");
+    std::string line;
+    if (!std::getline(file, line)) continue;
+    std::istringstream rest(line.substr(line.rfind(')') + 1));
+    std::string state;
+    pid_t parent = 0;
+    rest >> state >> parent;
+    if (parent == ::getpid()) children.push_back(static_cast<pid_t>(std::stol(line)));
+  }
+  return children;
+}
+
+TEST(Replay, ARankThatIsStoppedIsWhatPatienceEndsWith) {
+  const SystemClock clock;
+  ReplayOptions options = small_blocks(3000);
+  options.rank_host = RankHost::kProcess;
+  options.patience = std::chrono::milliseconds(50);
+  ReplayContext context{clock};
+  context.progress = [](uint64_t done, uint64_t) {
+    if (done != 1) return;
+    const std::vector<pid_t> ranks = child_processes();
+    ASSERT_EQ(ranks.size(), 1u);
+    ASSERT_EQ(::kill(ranks[0], SIGSTOP), 0);
+  };
+  const auto report = replay(head_of(whole_trace(), 100), options, context);
+  ASSERT_TRUE(report.has_value()) << report.error().message();
+  EXPECT_FALSE(report->complete);
+  EXPECT_NE(report->failure.find(") is stopped with "), std::string::npos) << report->failure;
+  EXPECT_EQ(report->failure.find("store"), std::string::npos) << report->failure;
+  ASSERT_EQ(report->ranks.size(), 1u);
+  EXPECT_EQ(report->ranks[0].state, RankState::kUp);
+}
+
+TEST(Replay, HostMemoryThatIsTouchedAtTheStartChangesNoFigure) {
+  const Trace trace = head_of(whole_trace(), 200);
+  for (const RankHost host : {RankHost::kThread, RankHost::kProcess}) {
+    ReplayOptions options = small_blocks(1000, 2);
+    options.rank_host = host;
+    const ReplayReport lazy = run(trace, options);
+    options.prefault = true;
+    EXPECT_EQ(run(trace, options).hit_blocks, lazy.hit_blocks);
+  }
 }
 
 TEST(Replay, EveryByteThatComesBackThroughTheStoreIsRight) {
@@ -252,7 +309,7 @@ TEST(Replay, AStoreThatNeverAnswersCostsItsDeadlineAndIsThenLeftAlone) {
 // What is never answered stays in flight for ever: it must not be waited for at every request.
 TEST(Replay, APutThatIsNeverAnsweredCostsItsDeadlineAndTheRunGoesOn) {
   ReplayOptions options = small_blocks(1000);
-  options.store = "faulty+memory:?fault_drop=0.02&fault_seed=1&guard_failures=1000";
+  options.store = "faulty+memory:?fault_drop=0.2&fault_seed=1&guard_failures=1000";
   options.deadline = std::chrono::milliseconds(50);
   options.patience = std::chrono::seconds(20);
   const ReplayReport report = run(head_of(whole_trace(), 40), options);

@@ -3,6 +3,7 @@
 // `tiercel replay` as a process: signals, and a system that is short of memory.
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -92,6 +93,78 @@ TEST_F(ReplayTool, CtrlCPrintsWhatThereIsAndExits130EvenIfTheStoreHangs) {
   EXPECT_EQ(tool.wait(), kExitInterrupted);
   EXPECT_NE(figures.find("\"complete\": false"), std::string::npos) << figures;
   EXPECT_EQ(testing::read_file(error_path()), "");
+}
+
+// The tool in a folder of its own, with another program beside it in place of tiercel-rank.
+class ToolWithOtherRank : public ReplayTool {
+ protected:
+  void use_rank(const std::string& lines, bool is_executable = true) {
+    const std::string tool = folder_.path("tiercel");
+    std::filesystem::copy_file(testing::binary_path("tiercel"), tool,
+                               std::filesystem::copy_options::skip_existing);
+    const std::string rank = folder_.write("tiercel-rank", "#!/bin/sh\n" + lines);
+    using std::filesystem::perms;
+    std::filesystem::permissions(rank, is_executable ? perms::owner_all : perms::owner_read);
+  }
+  testing::Outcome replay(const std::string& options) const {
+    return testing::run_shell(folder_.path("tiercel") + " replay --limit 200 --host-blocks 300 " +
+                              "--block-bytes 256 --rank-host process --trace " + kTrace + " " +
+                              options);
+  }
+  const std::string real_ = "exec " + testing::binary_path("tiercel-rank") + " \"$@\"\n";
+};
+
+// It is there for the first start only.
+TEST_F(ToolWithOtherRank, RankThatDoesNotComeBackIsNamedInTheReportAndNotCountedAsBack) {
+  use_rank("rm \"$0\"\n" + real_);
+  const testing::Outcome outcome =
+      replay("--kill-rank-every 50 --json " + folder_.path("out.json"));
+  EXPECT_EQ(outcome.status, kExitOk) << outcome.text;
+  EXPECT_NE(outcome.text.find("1 killed; 0 came back"), std::string::npos) << outcome.text;
+  EXPECT_NE(outcome.text.find("GIVEN UP after 4 starts: "), std::string::npos) << outcome.text;
+  EXPECT_NE(outcome.text.find("tiercel replay: rank 0 was given up"), std::string::npos)
+      << outcome.text;
+  const std::string json = testing::read_file(folder_.path("out.json"));
+  EXPECT_NE(json.find("\"given_up\": true"), std::string::npos) << json;
+  EXPECT_NE(json.find("execve: No such file"), std::string::npos) << json;
+}
+
+TEST_F(ToolWithOtherRank, ProgramThatEndsAtOnceIsRefusedSoonAndEachStartIsLogged) {
+  use_rank("exit 3\n");
+  const testing::Outcome outcome = replay("");
+  EXPECT_EQ(outcome.status, kExitRefused);
+  size_t logged = 0;
+  const std::string reason = "rank 0 did not come up: ";
+  for (size_t at = 0; (at = outcome.text.find(reason, at)) != std::string::npos; ++at) ++logged;
+  EXPECT_EQ(logged, 3u) << outcome.text;
+  EXPECT_NE(outcome.text.find("exited with status 3"), std::string::npos) << outcome.text;
+}
+
+TEST_F(ToolWithOtherRank, ProgramThatIsThereButCannotBeRunIsNotCalledMissing) {
+  use_rank(real_, false);
+  const testing::Outcome outcome = replay("");
+  EXPECT_EQ(outcome.status, kExitRefused);
+  EXPECT_NE(outcome.text.find("tiercel-rank' cannot be run: Permission denied"), std::string::npos)
+      << outcome.text;
+  EXPECT_NE(outcome.text.find("chmod +x"), std::string::npos) << outcome.text;
+  std::filesystem::remove(folder_.path("tiercel-rank"));
+  EXPECT_NE(replay("").text.find("there is no program"), std::string::npos);
+}
+
+// SIGXFSZ would end it, with ranks in processes before the first request.
+TEST_F(ReplayTool, LimitOfFileSizeIsSaidInWords) {
+  const std::string command = "ulimit -f 16; exec " + testing::binary_path("tiercel") +
+                              " replay --limit 20 --trace " + kTrace;
+  const testing::Outcome ranks = testing::run_shell(command + " --rank-host process");
+  EXPECT_EQ(ranks.status, kExitRefused) << ranks.text;
+  EXPECT_NE(ranks.text.find("ulimit -f"), std::string::npos) << ranks.text;
+  // Nor may a result that does not fit.
+  const std::string full = "ulimit -f 0; exec " + testing::binary_path("tiercel") +
+                           " replay --limit 20 --trace " + kTrace + " --json " +
+                           folder_.path("out.json");
+  const testing::Outcome result = testing::run_shell(full);
+  EXPECT_EQ(result.status, kExitFailed) << result.text;
+  EXPECT_NE(result.text.find("File too large"), std::string::npos) << result.text;
 }
 
 #ifndef TIERCEL_SANITIZED  // sanitizers need all addresses

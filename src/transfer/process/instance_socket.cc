@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/error_text.h"
+#include "base/file_size_signal.h"
 #include "base/quantity.h"
 #include "transfer/process/rank_socket.h"
 
@@ -81,7 +82,7 @@ Result<FileDescriptor> lock_name(const std::string& instance, const std::string&
         ::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR));
     if (!fd) {
       return Error(Code::kUnavailable,
-                   "lock file '" + lock_path + "' could not be opened: " + error_text(errno));
+                   "lock file '" + lock_path + "' could not be opened: " + limit_error_text(errno));
     }
     if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
       if (errno == EINTR) continue;
@@ -93,6 +94,7 @@ Result<FileDescriptor> lock_name(const std::string& instance, const std::string&
     // ever find.
     if (!is_same_file(fd.get(), lock_path)) continue;
     const std::string pid = std::to_string(::getpid()) + "\n";
+    const FileSizeSignalBlock block;
     if (::ftruncate(fd.get(), 0) != 0 ||
         ::pwrite(fd.get(), pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size())) {
       return Error(Code::kUnavailable,

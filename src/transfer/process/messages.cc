@@ -69,7 +69,8 @@ struct WireWelcome {
   uint8_t verify;
   uint8_t huge_pages;
   uint8_t lock_memory;
-  std::array<uint8_t, 3> reserved;
+  uint8_t prefault;
+  std::array<uint8_t, 2> reserved;
   uint16_t store_url_bytes;
   std::array<char, kStoreUrlBytesMax> store_url;
 };
@@ -306,6 +307,7 @@ std::vector<std::byte> encode_welcome(const WelcomeMessage& welcome) {
   wire.verify = welcome.worker.verify ? 1 : 0;
   wire.huge_pages = welcome.huge_pages ? 1 : 0;
   wire.lock_memory = welcome.lock_memory ? 1 : 0;
+  wire.prefault = welcome.prefault ? 1 : 0;
   wire.store_url_bytes = static_cast<uint16_t>(welcome.store_url.size());
   std::copy(welcome.store_url.begin(), welcome.store_url.end(), wire.store_url.begin());
   return to_bytes(wire);
@@ -330,9 +332,11 @@ Result<WelcomeMessage> decode_welcome(std::span<const std::byte> bytes) {
   welcome.spin = Duration(wire.spin_ns);
   welcome.huge_pages = wire.huge_pages == 1;
   welcome.lock_memory = wire.lock_memory == 1;
+  welcome.prefault = wire.prefault == 1;
   TIERCEL_TRY(check_flag("verify", wire.verify));
   TIERCEL_TRY(check_flag("huge_pages", wire.huge_pages));
   TIERCEL_TRY(check_flag("lock_memory", wire.lock_memory));
+  TIERCEL_TRY(check_flag("prefault", wire.prefault));
   if (wire.reserved != decltype(wire.reserved){}) {
     return refuse("reserved field", wire.reserved[0], "0");
   }

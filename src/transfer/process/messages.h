@@ -55,6 +55,7 @@ struct WelcomeMessage {
   Duration spin{0};
   bool huge_pages = true;
   bool lock_memory = false;
+  bool prefault = false;
   uint64_t device_bytes = 0;                    // 0: none
   std::vector<DeviceGroupPlace> device_groups;  // one for each group if there is a device
   std::string store_url;                        // empty: none

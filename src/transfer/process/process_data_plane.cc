@@ -404,6 +404,7 @@ Status check_options(const SlotGeometry& geometry, const std::vector<ProcessRank
         std::pair("backoff", options.backoff), std::pair("backoff_max", options.backoff_max)}) {
     if (limit <= Duration::zero()) return refuse(name, format_duration(limit), "more than 0");
   }
+  if (options.vain_starts_max == 0) return refuse("vain_starts_max", "0", "1 or more");
   for (size_t i = 0; i < ranks.size(); ++i) {
     const ProcessRank& rank = ranks[i];
     const std::string name = "rank " + std::to_string(i);
@@ -474,8 +475,8 @@ Result<std::unique_ptr<ProcessDataPlane>> ProcessDataPlane::create(
       }
       memories.emplace_back(::fcntl(memories.front().get(), F_DUPFD_CLOEXEC, 0));
       if (memories.back()) continue;
-      return Error(Code::kUnavailable, "a descriptor could not be copied: " + error_text(errno) +
-                                           "; raise the limit of open files (ulimit -n)");
+      return Error(Code::kUnavailable,
+                   "a descriptor could not be copied: " + limit_error_text(errno));
     }
     TIERCEL_TRY_ASSIGN(
         memories.emplace_back(),
@@ -483,8 +484,7 @@ Result<std::unique_ptr<ProcessDataPlane>> ProcessDataPlane::create(
   }
   FileDescriptor epoll(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll) {
-    return Error(Code::kUnavailable, "epoll could not be made: " + error_text(errno) +
-                                         "; raise the limit of open files (ulimit -n)");
+    return Error(Code::kUnavailable, "epoll could not be made: " + limit_error_text(errno));
   }
   TIERCEL_TRY_ASSIGN(EventFd more, EventFd::create());
   TIERCEL_TRY_ASSIGN(EventFd spawned, EventFd::create());
@@ -494,11 +494,22 @@ Result<std::unique_ptr<ProcessDataPlane>> ProcessDataPlane::create(
   return std::unique_ptr<ProcessDataPlane>(std::move(plane));
 }
 
+Duration touch_allowance(uint64_t bytes) {
+  constexpr uint64_t kBytesPerMillisecond = (uint64_t{256} << 20) / 1000;
+  return std::chrono::milliseconds(bytes / kBytesPerMillisecond + 1);
+}
+
 Result<std::string> rank_program_beside_this() {
   std::error_code error;
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
   const std::filesystem::path program = self.parent_path() / "tiercel-rank";
   if (!error && ::access(program.c_str(), X_OK) == 0) return program.string();
+  if (!error && errno != ENOENT) {
+    return Error(Code::kNotFound, "program '" + program.string() +
+                                      "' cannot be run: " + error_text(errno) +
+                                      "; make it executable (chmod +x), or give the path of "
+                                      "another tiercel-rank");
+  }
   return Error(Code::kNotFound, "there is no program '" + program.string() +
                                     "'; install tiercel-rank beside this one, or give its path");
 }

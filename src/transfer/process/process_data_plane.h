@@ -59,9 +59,13 @@ std::string_view to_string(RankState state);
 
 struct RankStatus {
   RankState state = RankState::kStarting;
-  int64_t pid = 0;         // of its process; 0 if there is none
-  uint32_t starts = 0;     // attempts to start it, or joins, so far
-  std::string last_error;  // why it was lost last; empty: never
+  int64_t pid = 0;           // of its process; 0 if there is none
+  uint32_t starts = 0;       // attempts to start it, or joins, so far
+  uint32_t times_up = 0;     // of these, how many have led to kUp
+  uint32_t ops = 0;          // operations that it has not completed
+  bool is_stopped = false;   // by SIGSTOP or a debugger; only seen of tiercel-rank
+  bool is_given_up = false;  // it will not be started again
+  std::string last_error;    // why it was lost last, or did not start; empty: never
 };
 
 // What is particular to one rank.
@@ -84,6 +88,7 @@ struct ProcessPlaneOptions {
   bool huge_pages = true;     // for the host memory
   bool share_memory = false;  // the ranks, whose slots must be equal, have one host memory
   bool lock_memory = false;   // mlock the host memory in each rank
+  bool prefault = false;      // each rank touches its host memory before it is up
 
   // Hosts of our own.
   std::string program;                 // path of tiercel-rank; see rank_program_beside_this()
@@ -95,9 +100,14 @@ struct ProcessPlaneOptions {
   std::string socket_folder;
   std::string instance = "main";
 
-  Duration handshake_timeout = std::chrono::seconds(20);  // for each step of it
+  // For each step of it; to lock_memory or prefault a rank has touch_allowance() on top.
+  Duration handshake_timeout = std::chrono::seconds(20);
   Duration rank_hard_limit = std::chrono::seconds(60);  // for one operation; more than any deadline
   uint32_t restarts_max = 8;  // in a row, without having been up for restart_window
+  // Starts in a row after which a rank is given up because the next one would not end better: its
+  // program cannot be run, or ends (but by kill -9) before it is up. Until a rank has been up for
+  // the first time, what the system refuses us (descriptors, processes) counts as well.
+  uint32_t vain_starts_max = 3;
   Duration restart_window = std::chrono::seconds(60);
   Duration backoff = std::chrono::milliseconds(100);  // doubles with each attempt
   Duration backoff_max = std::chrono::seconds(10);
@@ -129,7 +139,11 @@ class ProcessDataPlane : public DataPlane {
   virtual const std::string& socket_path() const = 0;
 };
 
-// tiercel-rank in the folder of the running program; kNotFound with the path if it is not there.
+// What a rank may take to touch so much memory for the first time: far more than it should.
+Duration touch_allowance(uint64_t bytes);
+
+// tiercel-rank in the folder of the running program; kNotFound with the path if it is not there, or
+// cannot be run.
 Result<std::string> rank_program_beside_this();
 
 }  // namespace tiercel

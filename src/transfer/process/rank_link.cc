@@ -26,6 +26,10 @@ RankStatus RankLink::status() const {
   RankStatus status;
   status.pid = pid_;
   status.starts = starts_;
+  status.times_up = times_up_;
+  status.ops = static_cast<uint32_t>(outstanding_.size());
+  status.is_stopped = process_ && is_process_stopped(process_.get());
+  status.is_given_up = phase_ == Phase::kGone && !closing_;
   status.last_error = last_error_;
   switch (phase_) {
     case Phase::kWaiting:
@@ -77,6 +81,9 @@ void RankLink::on_process() {
     unwatch(process_);
     unreaped_.push_back(std::move(process_));
   }
+  // Who kills (for want of memory, or by hand) may not do so again; and who has refused has said
+  // why, which is judged by what it was.
+  if (!came_up_ && !has_refused_ && !end->is_killed) in_vain_ = true;
   if (phase_ != Phase::kLeaving) {
     lose(Error(Code::kUnavailable, "its process " + end->how));
   } else if (!closing_) {
@@ -198,6 +205,8 @@ void RankLink::on_message() {
         return;
       }
       phase_ = Phase::kUp;
+      came_up_ = true;
+      ++times_up_;
       up_since_ = context_.clock.now();
       due_ = deadline_after(up_since_, context_.options.rank_hard_limit);
       context_.logger.log(LogLevel::kInfo, name() + " is up as process " + std::to_string(pid_));
@@ -214,7 +223,8 @@ void RankLink::lose(const Error& why, bool by_itself) {
   const TimePoint now = context_.clock.now();
   if (!closing_) {
     last_error_ = why.to_string();
-    context_.logger.log(LogLevel::kError, name() + " is lost: " + last_error_);
+    if (was_up) context_.logger.log(LogLevel::kWarning, name() + " is lost: " + last_error_);
+    has_refused_ = by_itself;
     failures_ = was_up && now - up_since_ >= context_.options.restart_window ? 1 : failures_ + 1;
     hopeless_ = !was_up && (why.code() == Code::kInvalid || why.code() == Code::kUnsupported);
   }
@@ -264,8 +274,14 @@ void RankLink::schedule() {
     phase_ = Phase::kGone;
     return;
   }
+  // Only now is it known how its process has ended.
+  if (!came_up_) {
+    context_.logger.log(LogLevel::kWarning, name() + " did not come up: " + last_error_);
+  }
   if (rank_.joins) return;
-  if (hopeless_ || failures_ > context_.options.restarts_max) {
+  vain_starts_ = in_vain_ ? vain_starts_ + 1 : 0;
+  if (hopeless_ || failures_ > context_.options.restarts_max ||
+      vain_starts_ >= context_.options.vain_starts_max) {
     phase_ = Phase::kGone;
     context_.logger.log(LogLevel::kError, name() + " is given up after " + std::to_string(starts_) +
                                               " starts: " + last_error_);

@@ -104,6 +104,8 @@ class RankLink {
   };
 
   void start();
+  // What is forgotten of earlier starts.
+  void begin_start();
   Status open_channel();
   Status send_welcome();
   void on_message();
@@ -133,11 +135,16 @@ class RankLink {
 
   Phase phase_ = Phase::kWaiting;
   bool closing_ = false;
-  bool hopeless_ = false;  // the next start would fail for the same reason
+  bool hopeless_ = false;     // the next start would fail for the same reason
+  bool has_refused_ = false;  // in this start
+  bool came_up_ = false;      // in this start
+  bool in_vain_ = false;      // this start; the next one would hardly end better
   uint64_t memory_epoch_ = 0;
   uint32_t starts_ = 0;
-  uint32_t failures_ = 0;  // in a row
-  TimePoint due_;          // start, end of the handshake, or look at the oldest operation
+  uint32_t times_up_ = 0;
+  uint32_t failures_ = 0;     // in a row
+  uint32_t vain_starts_ = 0;  // in a row
+  TimePoint due_;             // start, end of the handshake, or look at the oldest operation
   TimePoint up_since_;
   std::string last_error_;
 

@@ -10,15 +10,24 @@
 
 namespace tiercel {
 
-void RankLink::start() {
+void RankLink::begin_start() {
   ++starts_;
+  came_up_ = has_refused_ = in_vain_ = false;
   begin_step();
+}
+
+void RankLink::start() {
+  begin_start();
+  // If the system refuses us something: a rank that was up has shown that there can be enough.
+  const bool was_never_up = times_up_ == 0;
   if (Status opened = open_channel(); !opened) {
+    in_vain_ = was_never_up;
     lose(opened.error());
     return;
   }
   auto sockets = make_socket_pair();
   if (!sockets) {
+    in_vain_ = was_never_up;
     lose(sockets.error());
     return;
   }
@@ -32,8 +41,9 @@ void RankLink::on_spawned(SpawnReply reply) {
   if (reply.pid == 0) {
     if (phase_ != Phase::kLeaving) {
       phase_ = Phase::kHello;
+      in_vain_ = times_up_ == 0 || !may_run_later(reply.error);
       lose(Error(Code::kUnavailable, context_.options.program + " could not be started: " +
-                                         reply.call + ": " + error_text(reply.error)));
+                                         reply.call + ": " + limit_error_text(reply.error)));
     } else {
       let_go();
     }
@@ -54,7 +64,11 @@ void RankLink::on_spawned(SpawnReply reply) {
 // Each step has a bound of its own, from when we see it begin: whoever polls late must not find the
 // rank guilty.
 void RankLink::begin_step() {
-  due_ = deadline_after(context_.clock.now(), context_.options.handshake_timeout);
+  const ProcessPlaneOptions& options = context_.options;
+  due_ = deadline_after(context_.clock.now(), options.handshake_timeout);
+  if (phase_ == Phase::kReady && (options.prefault || options.lock_memory)) {
+    due_ = deadline_after(due_, touch_allowance(context_.geometry.tier_bytes(rank_.worker.rank)));
+  }
 }
 
 Status RankLink::open_channel() {
@@ -86,6 +100,7 @@ Status RankLink::send_welcome() {
   welcome.spin = context_.options.spin;
   welcome.huge_pages = context_.options.huge_pages;
   welcome.lock_memory = context_.options.lock_memory;
+  welcome.prefault = context_.options.prefault;
   welcome.store_url = context_.options.store_url;
   std::vector<int> fds = {channel_->fd(), host_memory_.get(), wake_->fd(), announced_->fd()};
   if (rank_.device_fd >= 0) {
@@ -112,8 +127,7 @@ Status RankLink::join(FileDescriptor& socket, const SocketPeer& peer, const Hell
                                      "…; allowed: " + rank_.worker.name_space.hex().substr(0, 8) +
                                      "…, that of the control plane");
   }
-  ++starts_;
-  begin_step();
+  begin_start();
   if (Status opened = open_channel(); !opened) {
     close_descriptors();
     return opened;
@@ -128,6 +142,7 @@ Status RankLink::join(FileDescriptor& socket, const SocketPeer& peer, const Hell
   }
   watch(socket_.get(), LinkSource::kSocket);
   phase_ = Phase::kReady;
+  begin_step();
   if (Status sent = send_welcome(); !sent) lose(sent.error());
   return {};
 }

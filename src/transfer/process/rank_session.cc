@@ -133,6 +133,7 @@ class Session final : public RankSession {
   Status map_host(const WelcomeMessage& welcome, FileDescriptor fd) {
     ArenaOptions arena;
     arena.huge_pages = welcome.huge_pages && parts_.huge_pages;
+    arena.prefault = welcome.prefault;
     arena.name = "host memory";
     const uint64_t bytes = welcome.geometry.tier_bytes(parts_.rank);
     TIERCEL_TRY_ASSIGN(host_, Arena::map(std::move(fd), bytes, arena));

@@ -22,12 +22,9 @@ namespace {
 constexpr int kBacklog = 64;
 constexpr int kSocketType = SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK;
 
-bool no_descriptors(int error) { return error == EMFILE || error == ENFILE; }
-
 Error socket_error(const std::string& what, int error) {
   return Error(Code::kUnavailable,
-               what + ": " + error_text(error) +
-                   (no_descriptors(error) ? "; raise the limit of open files (ulimit -n)" : ""));
+               what + ": " + (error == EAGAIN ? error_text(error) : limit_error_text(error)));
 }
 
 sockaddr_un address_of(const std::string& path) {

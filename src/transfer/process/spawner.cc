@@ -2,14 +2,10 @@
 #include "transfer/process/spawner.h"
 
 #include <cerrno>
-#include <initializer_list>
 #include <utility>
 
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,66 +13,22 @@
 #include "base/assert.h"
 #include "base/error_text.h"
 #include "base/thread.h"
+#include "transfer/process/child_start.h"
 
 namespace tiercel {
 namespace {
 
-// What posix_spawn works from; the objects of the C library hold memory.
-class SpawnPlan {
- public:
-  SpawnPlan() {
-    error_ = ::posix_spawn_file_actions_init(&actions_);
-    if (error_ == 0) error_ = ::posix_spawnattr_init(&attributes_);
-  }
-  ~SpawnPlan() {
-    ::posix_spawnattr_destroy(&attributes_);
-    ::posix_spawn_file_actions_destroy(&actions_);
-  }
-  SpawnPlan(const SpawnPlan&) = delete;
-  SpawnPlan& operator=(const SpawnPlan&) = delete;
-
-  // 0, or the first error.
-  int prepare(int socket, const std::string& log_path) {
-    constexpr mode_t kOwnerOnly = S_IRUSR | S_IWUSR;
-    add(::posix_spawn_file_actions_adddup2(&actions_, socket, kRankSocketFd));
-    add(::posix_spawn_file_actions_addopen(&actions_, STDIN_FILENO, "/dev/null", O_RDONLY, 0));
-    add(::posix_spawn_file_actions_addopen(&actions_, STDOUT_FILENO, "/dev/null", O_WRONLY, 0));
-    if (!log_path.empty()) {
-      add(::posix_spawn_file_actions_addopen(&actions_, STDERR_FILENO, log_path.c_str(),
-                                             O_WRONLY | O_CREAT | O_APPEND, kOwnerOnly));
-    }
-    sigset_t none;
-    sigset_t all;
-    sigemptyset(&none);
-    sigfillset(&all);
-    add(::posix_spawnattr_setsigmask(&attributes_, &none));
-    add(::posix_spawnattr_setsigdefault(&attributes_, &all));
-    add(::posix_spawnattr_setpgroup(&attributes_, 0));
-    add(::posix_spawnattr_setflags(
-        &attributes_, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF));
-    return error_;
-  }
-
-  const posix_spawn_file_actions_t* actions() const { return &actions_; }
-  const posix_spawnattr_t* attributes() const { return &attributes_; }
-
- private:
-  void add(int error) {
-    if (error_ == 0) error_ = error;
-  }
-
-  posix_spawn_file_actions_t actions_{};
-  posix_spawnattr_t attributes_{};
-  int error_ = 0;
-};
+FileDescriptor pidfd_open(int64_t pid) {
+  return FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0)));
+}
 
 }  // namespace
 
 Result<FileDescriptor> open_process(int64_t pid) {
-  FileDescriptor process(static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0)));
+  FileDescriptor process = pidfd_open(pid);
   if (!process) {
-    return Error(Code::kUnavailable,
-                 "process " + std::to_string(pid) + " cannot be watched: " + error_text(errno));
+    return Error(Code::kUnavailable, "process " + std::to_string(pid) +
+                                         " cannot be watched: " + limit_error_text(errno));
   }
   return process;
 }
@@ -84,7 +36,7 @@ Result<FileDescriptor> open_process(int64_t pid) {
 std::optional<ProcessEnd> look_at_process(int process) {
   pollfd source{.fd = process, .events = POLLIN, .revents = 0};
   if (::poll(&source, 1, 0) != 1) return std::nullopt;
-  return ProcessEnd{"has ended", true};
+  return ProcessEnd{.how = "has ended", .is_reaped = true};
 }
 
 std::optional<ProcessEnd> reap_process(int process) {
@@ -93,12 +45,19 @@ std::optional<ProcessEnd> reap_process(int process) {
   if (::waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(process), &info,
                WEXITED | WNOHANG) != 0) {
     // No child of ours, or reaped already (an engine that ignores SIGCHLD).
-    return ProcessEnd{"has ended", true};
+    return ProcessEnd{.how = "has ended", .is_reaped = true};
   }
-  if (info.si_pid == 0) return ProcessEnd{"has ended", false};
+  if (info.si_pid == 0) return ProcessEnd{.how = "has ended", .is_reaped = false};
   return ProcessEnd{(info.si_code == CLD_EXITED ? "exited with status " : "was killed by signal ") +
                         std::to_string(info.si_status),
-                    true};
+                    true, info.si_code == CLD_KILLED && info.si_status == SIGKILL};
+}
+
+bool is_process_stopped(int process) {
+  siginfo_t info{};
+  return ::waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(process), &info,
+                  WSTOPPED | WNOHANG | WNOWAIT) == 0 &&
+         info.si_pid != 0;
 }
 
 void kill_process(int process) {
@@ -187,35 +146,35 @@ void Spawner::run() {
 
 Spawner::Reply Spawner::spawn(const Request& request) const {
   Reply reply{.rank = request.rank, .start = request.start};
-  std::vector<std::string> words = {
-      options_.program,           "--socket-fd", std::to_string(kRankSocketFd), "--parent",
-      std::to_string(::getpid()), "--rank",      std::to_string(request.rank)};
-  words.insert(words.end(), options_.arguments.begin(), options_.arguments.end());
-  std::vector<char*> argv;
-  argv.reserve(words.size() + 1);
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
-
-  SpawnPlan plan;
-  reply.call = "posix_spawn";
-  reply.error = plan.prepare(request.socket, options_.log_path);
-  pid_t pid = 0;
-  if (reply.error == 0) {
-    reply.error = ::posix_spawn(&pid, options_.program.c_str(), plan.actions(), plan.attributes(),
-                                argv.data(), environ);
-  }
-  if (reply.error != 0) return reply;
-  Result<FileDescriptor> process = open_process(pid);
+  ChildStart start;
+  start.program = options_.program;
+  start.parent = ::getpid();
+  start.arguments = {options_.program,
+                     "--socket-fd",
+                     std::to_string(kRankSocketFd),
+                     "--parent",
+                     std::to_string(start.parent),
+                     "--rank",
+                     std::to_string(request.rank)};
+  start.arguments.insert(start.arguments.end(), options_.arguments.begin(),
+                         options_.arguments.end());
+  start.socket = request.socket;
+  start.log_path = options_.log_path;
+  const StartedChild child = start_child(start);
+  reply.error = child.error;
+  reply.call = child.call;
+  if (child.pid == 0) return reply;
+  FileDescriptor process = pidfd_open(child.pid);
   if (!process) {
     // It cannot be watched, so it must not be.
     reply.error = errno;
     reply.call = "pidfd_open";
-    ::kill(pid, SIGKILL);
-    ::waitpid(pid, nullptr, 0);
+    ::kill(child.pid, SIGKILL);
+    ::waitpid(child.pid, nullptr, 0);
     return reply;
   }
-  reply.pid = pid;
-  reply.process = process->release();
+  reply.pid = child.pid;
+  reply.process = process.release();
   return reply;
 }
 

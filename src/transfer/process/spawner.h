@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Spawner: starts processes from a thread of its own, so that the control thread does not wait for
-// exec. Each is a group of its own, with default signals, /dev/null as standard input and output,
-// our standard error (or a log file), and one socket as descriptor kRankSocketFd.
+// exec. How they are, and that they die with this process, is start_child's business.
 //
-// The thread lives as long as this object, because a process that asked to die with its parent dies
-// with the *thread* that started it.
+// The thread lives as long as this object, because what dies with its parent dies with the *thread*
+// that started it.
 //
 // Ownership: the processes are the caller's to watch and reap.
 // Threads:   one control thread; the spawning thread is inside.
@@ -24,11 +23,10 @@
 
 #include "base/event_fd.h"
 #include "base/file_descriptor.h"
+#include "transfer/process/child_start.h"
 #include "transfer/spsc_ring.h"
 
 namespace tiercel {
-
-inline constexpr int kRankSocketFd = 3;
 
 struct SpawnerOptions {
   std::string program;
@@ -112,12 +110,15 @@ struct ProcessEnd {
   // Of the table of processes. Not so while a debugger, which is told first, still looks at it:
   // then ask again. Its memory is gone all the same.
   bool is_reaped = false;
+  bool is_killed = false;  // by SIGKILL
 };
 // Looks whether the process behind a pidfd, a child of ours, has ended, and reaps it then.
 std::optional<ProcessEnd> reap_process(int process);
 // As reap_process, of a process that is not ours to reap.
 std::optional<ProcessEnd> look_at_process(int process);
 void kill_process(int process);
+// Whether a child of ours is stopped, by a signal or a debugger.
+bool is_process_stopped(int process);
 // A pidfd; kUnavailable, also if there is no such process.
 Result<FileDescriptor> open_process(int64_t pid);
 

@@ -23,6 +23,7 @@ WelcomeMessage sample() {
   welcome.spin = std::chrono::microseconds(20);
   welcome.huge_pages = false;
   welcome.lock_memory = true;
+  welcome.prefault = true;
   welcome.device_bytes = 5001 * 4 + 8192 * 2;
   welcome.device_groups = {{0, 4}, {5001 * 4, 2}};
   welcome.store_url = "memory:pool?bytes=1MiB";
@@ -51,6 +52,7 @@ TEST(Messages, WelcomeArrivesAsItWasSent) {
   EXPECT_EQ(received->spin, sent.spin);
   EXPECT_FALSE(received->huge_pages);
   EXPECT_TRUE(received->lock_memory);
+  EXPECT_TRUE(received->prefault);
   EXPECT_EQ(received->device_bytes, sent.device_bytes);
   ASSERT_EQ(received->device_groups.size(), 2u);
   EXPECT_EQ(received->device_groups[1].offset_bytes, 5001u * 4);

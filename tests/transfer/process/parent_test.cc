@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 
 #include "support/child_process.h"
+#include "support/limits.h"
 #include "support/temp_folder.h"
 #include "transfer/process/instance_socket.h"
 #include "transfer/process/process_fixture.h"
@@ -76,6 +77,25 @@ TEST_F(ParentTest, KilledControlPlaneTakesItsRanksAlongAndLeavesNothing) {
   }
   EXPECT_EQ(our_names_in("/dev/shm"), shm);
   EXPECT_EQ(our_names_in(std::filesystem::temp_directory_path()), temp);
+}
+
+// Whatever stands in the place of tiercel-rank, and knows nothing of parents and their death.
+TEST_F(ParentTest, KilledControlPlaneTakesAForeignProgramAlongToo) {
+  options_.program = folder_.write("foreign", "#!/bin/sh\nexec sleep 300\n");
+  std::filesystem::permissions(options_.program, std::filesystem::perms::owner_all);
+  WaitingChild child([&](const auto& wait) {
+    open(make_geometry(1));
+    if (!wait_until([&] { return pid_of(0) != 0; })) return;
+    shared_->pids[0] = pid_of(0);
+    wait();
+  });
+  ASSERT_GT(shared_->pids[0], 0);
+  const FileDescriptor process = open_process(shared_->pids[0]).value();
+  EXPECT_FALSE(readable(process.get(), 0));
+  child.kill_now();
+  const bool is_dead = readable(process.get(), kHangMs);
+  EXPECT_TRUE(is_dead) << "process " << shared_->pids[0] << " lives on";
+  if (!is_dead) ::kill(static_cast<pid_t>(shared_->pids[0]), SIGKILL);
 }
 
 TEST_F(ParentTest, RanksOutliveTheThreadThatMadeThePlane) {
@@ -178,6 +198,17 @@ TEST_F(InstanceTest, ForkOfTheHolderDoesNotRemoveTheFiles) {
             }),
             "");
   EXPECT_EQ(names_in(folder()).size(), 2u);
+}
+
+TEST_F(InstanceTest, LimitOfFileSizeIsAnError) {
+  EXPECT_EQ(run_in_child([&]() -> std::string {
+              set_limit(RLIMIT_FSIZE, 0);
+              const auto socket = InstanceSocket::open(folder(), "main");
+              if (socket.code() != Code::kUnavailable) return "another code";
+              const std::string& message = socket.error().message();
+              return message.find("File too large") != std::string::npos ? "" : message;
+            }),
+            "");
 }
 
 TEST_F(InstanceTest, FolderThatOthersMayEnterIsRefused) {

@@ -7,6 +7,8 @@
 #include <fstream>
 #include <map>
 
+#include <sys/stat.h>
+
 #include "transfer/process/process_fixture.h"
 
 namespace tiercel {
@@ -231,6 +233,33 @@ TEST_F(ProcessDataPlaneTest, LockedMemoryBeyondTheLimitIsRefusedWithBothNumbers)
   options_.lock_bytes_max = UINT64_MAX;
   open_and_wait(make_geometry(2));
   EXPECT_EQ(run(op(OpKind::kSave, 1)), Code::kOk);
+}
+
+TEST_F(ProcessDataPlaneTest, PrefaultTouchesAllHostMemoryBeforeTheRanksAreUpAndNeverSpoilsIt) {
+  std::vector<FileDescriptor> memories;
+  options_.make_memory = [&](const std::string& name, size_t bytes) {
+    auto memory = make_memfd(name, bytes);
+    if (memory && name.find("host") != std::string::npos) {
+      memories.emplace_back(::dup(memory->get()));
+    }
+    return memory;
+  };
+  options_.huge_pages = false;
+  const auto resident = [&](uint32_t rank) {
+    struct stat status {};
+    EXPECT_EQ(::fstat(memories[rank].get(), &status), 0);
+    return static_cast<uint64_t>(status.st_blocks) * 512;
+  };
+  open_and_wait(make_geometry(2));
+  EXPECT_LT(resident(0), geometry_->tier_bytes(0)) << "or nothing is shown here";
+  memories.clear();
+  options_.prefault = true;
+  open_and_wait(make_geometry(2));
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    EXPECT_GE(resident(rank), geometry_->tier_bytes(rank));
+  }
+  EXPECT_EQ(run(op(OpKind::kSave, 1)), Code::kOk);
+  EXPECT_EQ(run(op(OpKind::kLoad, 1, 0, 1)), Code::kOk);
 }
 
 TEST_F(ProcessDataPlaneTest, RefusedMemfdIsReportedAtTheStart) {

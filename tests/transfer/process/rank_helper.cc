@@ -117,6 +117,7 @@ int run(int argc, char** argv) {
   const std::string_view part = argument(argc, argv, "--part");
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return 1;
   if (part == "exit") return 3;
+  if (part == "be_killed") ::raise(SIGKILL);
   if (part == "stop_before_hello") ::raise(SIGSTOP);
   if (part == "stop_before_ready") return stop_before_ready(kRankSocketFd);
   if (part == "other_version") return say_other_version(kRankSocketFd);
