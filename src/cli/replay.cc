@@ -48,6 +48,7 @@ CacheConfig cache_config(const ReplayOptions& options, uint64_t longest_request_
       static_cast<uint32_t>(std::clamp<uint64_t>(longest_request_blocks, 1, 1u << 24));
   config.requests_max = 64;  // one lives at a time
   config.why_requests = 64;
+  config.host_to_disk = options.disk.policy;
   config.save_deadline = options.deadline > Duration(0) ? options.deadline : kNever;
   config.hold_limit = kNever;
   return config;
@@ -114,8 +115,8 @@ class Replay {
   std::optional<DeviceMemory> device_;
   std::unique_ptr<LocalCache> local_;
   std::unique_ptr<DeviceSide> side_;
-  // Blocks that are committed at once: as in a prefill by pieces. No more than may wait for the
-  // store, for what is dropped there would depend on how fast it is.
+  // Blocks that are committed at once: as in a prefill by pieces. No more than may wait for store
+  // or disk, for what is dropped there would depend on how fast they are.
   uint64_t commit_step_blocks_ = UINT64_MAX;
 
   // Of the present request.
@@ -128,7 +129,9 @@ class Replay {
 
   std::vector<int64_t> last_killed_;  // [rank], its process
   ReplayReport report_;
-  uint64_t device_hit_blocks_ = 0, host_hit_blocks_ = 0, store_hit_blocks_ = 0;
+  uint64_t device_hit_blocks_ = 0, host_hit_blocks_ = 0, disk_hit_blocks_ = 0,
+           store_hit_blocks_ = 0;
+  std::vector<BlockPlace> places_;  // of the present request; empty without a disk tier
   std::vector<uint64_t> control_ns_, hash_ns_;
 };
 
@@ -138,6 +141,7 @@ Status Replay::open() {
   LocalCacheConfig config;
   config.cache = cache_config(options_, longest);
   config.store_url = options_.store;
+  config.disk = options_.disk.config;
   config.verify = options_.verify;
   config.metadata_only = options_.metadata_only;
   config.rank_host = options_.rank_host;
@@ -165,10 +169,13 @@ Status Replay::open() {
   } else {
     TIERCEL_TRY_ASSIGN(side_, make_owned_device_side(config.cache, local_->cache()));
   }
-  if (!options_.store.empty()) {
+  if (!options_.store.empty() || options_.disk.exists()) {
     commit_step_blocks_ =
-        std::clamp<uint64_t>(options_.host_blocks / 4, 1, config.cache.put_queue_max);
+        std::clamp<uint64_t>(options_.host_blocks / 4, 1,
+                             std::min(config.cache.put_queue_max, config.cache.disk_put_queue_max));
   }
+  if (options_.disk.exists()) places_.resize(longest);
+  report_.notes = local_->notes();
   last_killed_.resize(options_.ranks);
   control_ns_.reserve(trace_.requests.size());
   hash_ns_.reserve(trace_.requests.size());
@@ -224,8 +231,12 @@ Status Replay::bring_in(std::span<const BlockKey> keys) {
   Cache& cache = local_->cache();
   TIERCEL_TRY_ASSIGN(admission_, timed([&] { return side_->admit(request_, keys); }));
   const uint32_t device_hits = admission_.device_hits;
-  Match match = timed([&] { return cache.match(keys, device_hits); });
+  const std::span<BlockPlace> places(places_.data(), std::min(places_.size(), keys.size()));
+  Match match = timed([&] { return cache.match(keys, device_hits, places); });
   const uint32_t ready_at_once = match.ready_blocks;
+  const auto on_disk = static_cast<uint64_t>(
+      std::count(places.begin(), places.begin() + std::min<size_t>(ready_at_once, places.size()),
+                 BlockPlace::kDisk));
   if (!options_.store.empty()) {
     TIERCEL_TRY_ASSIGN(const bool started, timed([&] {
                          return cache.prefetch(request_, keys, device_hits, deadline());
@@ -238,7 +249,9 @@ Status Replay::bring_in(std::span<const BlockKey> keys) {
   const uint32_t from_owned = std::min(ready_at_once, match.ready_blocks);
   report_.hit_blocks += match.ready_blocks;
   device_hit_blocks_ += device_hits;
-  host_hit_blocks_ += from_owned - device_hits;
+  disk_hit_blocks_ += std::min<uint64_t>(on_disk, from_owned - device_hits);
+  host_hit_blocks_ +=
+      from_owned - device_hits - std::min<uint64_t>(on_disk, from_owned - device_hits);
   store_hit_blocks_ += match.ready_blocks - from_owned;
   return {};
 }
@@ -364,6 +377,9 @@ ReplayReport Replay::finish_report() {
     for (size_t kind = 0; kind < kOpKindCount; ++kind) {
       report_.paths.paths[kind] += stats.paths[kind];
     }
+    report_.paths.disk_read_bytes += stats.disk_read_bytes;
+    report_.paths.disk_written_bytes += stats.disk_written_bytes;
+    report_.paths.disk_syncs += stats.disk_syncs;
   }
   report_.cache = local_->cache().stats();
   report_.ranks = rank_statuses();
@@ -392,8 +408,12 @@ std::vector<TierReport> Replay::tier_reports() const {
   if (options_.device_blocks > 0) {
     tiers.push_back({"device", device_hit_blocks_, bytes(OpKind::kSave), bytes(OpKind::kLoad)});
   }
-  tiers.push_back({"host", host_hit_blocks_, bytes(OpKind::kLoad) + bytes(OpKind::kStorePut),
-                   bytes(OpKind::kSave) + bytes(OpKind::kStoreGet)});
+  tiers.push_back({"host", host_hit_blocks_,
+                   bytes(OpKind::kLoad) + bytes(OpKind::kStorePut) + bytes(OpKind::kDiskPut),
+                   bytes(OpKind::kSave) + bytes(OpKind::kStoreGet) + bytes(OpKind::kDiskGet)});
+  if (options_.disk.exists()) {
+    tiers.push_back({"disk", disk_hit_blocks_, bytes(OpKind::kDiskGet), bytes(OpKind::kDiskPut)});
+  }
   if (!options_.store.empty()) {
     tiers.push_back(
         {"store", store_hit_blocks_, bytes(OpKind::kStoreGet), bytes(OpKind::kStorePut)});
@@ -403,12 +423,13 @@ std::vector<TierReport> Replay::tier_reports() const {
 
 // In blocks, of the requests that were replayed, for the capacity of the tiers that we own.
 uint64_t optimum_hit_blocks(const Trace& trace, const ReplayOptions& options,
-                            uint64_t request_count) {
+                            uint64_t request_count, uint64_t disk_blocks) {
   OfflineOptimum optimum;
   for (const TraceRequest& request : std::span(trace.requests).first(request_count)) {
     optimum.add(trace.ids_of(request).first(options.used_ids(request)));
   }
-  const uint64_t capacity_blocks = uint64_t{options.host_blocks} + options.device_blocks;
+  const uint64_t capacity_blocks =
+      uint64_t{options.host_blocks} + options.device_blocks + disk_blocks;
   return optimum.hits(capacity_blocks / options.blocks_per_id()) * options.blocks_per_id();
 }
 
@@ -420,8 +441,10 @@ Result<ReplayReport> replay(const Trace& trace, const ReplayOptions& options,
   TIERCEL_TRY(run.open());
   if (context.started != nullptr) context.started->store(true);
   ReplayReport report = run.run();
-  if (options.optimum) {
-    report.optimum_hit_blocks = optimum_hit_blocks(trace, options, report.requests);
+  // What a disk tier has from earlier runs is beyond what the trace alone could give.
+  if (options.optimum && report.cache.disk_recovered_blocks == 0) {
+    report.optimum_hit_blocks =
+        optimum_hit_blocks(trace, options, report.requests, report.cache.disk_slots_total);
   }
   return report;
 }

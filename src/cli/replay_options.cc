@@ -107,6 +107,7 @@ OptionTable replay_option_table() {
                    "0", 0, 1e12));
   table.add(policy_option());
   table.add(text("store", "URL of a store behind the host tier, such as memory: (see `stores`)"));
+  add_disk_options(table);
   table.add(flag("metadata_only", "Move no bytes: for the study of policies", false));
   table.add(
       flag("full_blocks_only", "Leave out the last id of a request if it is not full", false));
@@ -153,7 +154,13 @@ Result<ReplayOptions> read_replay_options(const OptionValues& values) {
     return Error(Code::kInvalid,
                  "trace is not set; name a file, as in --trace data/conversation_trace.jsonl");
   }
+  TIERCEL_TRY_ASSIGN(options.disk, read_disk_options(values));
   if (options.metadata_only) TIERCEL_TRY(check_store_without_bytes(options.store));
+  if (options.metadata_only && options.disk.exists()) {
+    return Error(Code::kInvalid,
+                 "disk_path is " + quoted_text(options.disk.config.path) +
+                     ", but with metadata_only nothing is stored; allowed: one of the two");
+  }
   const bool has_processes = options.rank_host == RankHost::kProcess && !options.metadata_only;
   if (options.kill_rank_every > 0 && !has_processes) {
     return Error(Code::kInvalid, "kill_rank_every is " + std::to_string(options.kill_rank_every) +

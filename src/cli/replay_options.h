@@ -12,6 +12,7 @@
 
 #include "base/memory_limit.h"
 #include "base/option_table.h"
+#include "cli/disk_options.h"
 #include "cli/trace.h"
 
 namespace tiercel {
@@ -30,6 +31,7 @@ struct ReplayOptions {
   uint64_t kill_rank_every = 0;
   std::string policy = "lru";
   std::string store;
+  DiskOptions disk;
   bool metadata_only = false;
   bool full_blocks_only = false;
   bool verify = true;

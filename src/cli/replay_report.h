@@ -33,8 +33,9 @@ struct TimesReport {
 
 struct ReplayReport {
   ReplayOptions options;
-  bool complete = false;  // the whole trace, up to `limit`
-  std::string failure;    // why it stopped early; empty if it did not, or on request
+  bool complete = false;           // the whole trace, up to `limit`
+  std::vector<std::string> notes;  // of the start: what was found on disk
+  std::string failure;             // why it stopped early; empty if it did not, or on request
 
   uint64_t requests = 0;
   uint64_t blocks = 0;

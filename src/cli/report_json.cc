@@ -20,6 +20,11 @@ Json options_json(const ReplayOptions& options) {
   json["kill_rank_every"] = options.kill_rank_every;
   json["policy"] = options.policy;
   json["store"] = options.store;
+  json["disk_path"] = options.disk.config.path;
+  json["disk_bytes"] = options.disk.config.bytes;
+  json["disk_instance"] = options.disk.config.instance;
+  json["disk_policy"] = to_string(options.disk.policy);
+  json["disk_sync"] = to_string(options.disk.config.sync);
   json["metadata_only"] = options.metadata_only;
   json["full_blocks_only"] = options.full_blocks_only;
   json["verify"] = options.verify;
@@ -93,6 +98,21 @@ Json counters_json(const CacheStats& stats) {
           {"exists_asked", stats.exists_asked},
           {"exists_found", stats.exists_found},
           {"exists_failed", stats.exists_failed},
+          {"disk_get_blocks", stats.disk_get_blocks},
+          {"disk_get_failed", stats.disk_get_failed},
+          {"disk_get_corrupt", stats.disk_get_corrupt},
+          {"disk_get_timeout", stats.disk_get_timeout},
+          {"disk_put_blocks", stats.disk_put_blocks},
+          {"disk_put_failed", stats.disk_put_failed},
+          {"disk_put_dropped", stats.disk_put_dropped},
+          {"disk_put_no_space", stats.disk_put_no_space},
+          {"disk_evicted_blocks", stats.disk_evicted_blocks},
+          {"disk_recovered_blocks", stats.disk_recovered_blocks},
+          {"disk_unreachable_blocks", stats.disk_unreachable_blocks},
+          {"disk_slots_total", stats.disk_slots_total},
+          {"disk_slots_used", stats.disk_slots_used},
+          {"disk_opened", stats.disk.opened},
+          {"disk_refused", stats.disk.refused},
           {"evicted_blocks", stats.evicted_blocks},
           {"memory_losses", stats.memory_losses},
           {"store_opened", stats.store.opened},
@@ -125,6 +145,10 @@ std::string to_json(const ReplayReport& report) {
   json["index_bytes_per_block"] = report.index_bytes_per_block;
   json["tiers"] = tiers_json(report);
   json["paths"] = paths_json(report.paths);
+  json["disk_written_bytes"] = report.paths.disk_written_bytes;
+  json["disk_syncs"] = report.paths.disk_syncs;
+  json["disk_condition"] = to_string(report.cache.disk);
+  json["notes"] = report.notes;
   json["store_condition"] = to_string(report.cache.store);
   json["counters"] = counters_json(report.cache);
   json["killed_ranks"] = report.killed_ranks;

@@ -67,10 +67,9 @@ void add_paths(const ReplayReport& report, Text& text) {
   static constexpr struct {
     OpKind kind;
     std::string_view name;
-  } kPaths[] = {{OpKind::kLoad, "host to device"},
-                {OpKind::kSave, "device to host"},
-                {OpKind::kStoreGet, "store to host"},
-                {OpKind::kStorePut, "host to store"}};
+  } kPaths[] = {{OpKind::kLoad, "host to device"},    {OpKind::kSave, "device to host"},
+                {OpKind::kDiskGet, "disk to host"},   {OpKind::kDiskPut, "host to disk"},
+                {OpKind::kStoreGet, "store to host"}, {OpKind::kStorePut, "host to store"}};
   for (const auto& [kind, name] : kPaths) {
     const PathStats& path = report.paths.path(kind);
     if (path.ops == 0) continue;
@@ -81,6 +80,30 @@ void add_paths(const ReplayReport& report, Text& text) {
                                     ? std::string()
                                     : fmt::format("  ({} failed, of these {} corrupt)",
                                                   grouped(path.failed), grouped(path.corrupt))));
+  }
+}
+
+void add_disk(const ReplayReport& report, Text& text) {
+  if (!report.options.disk.exists()) return;
+  const CacheStats& cache = report.cache;
+  text.line("disk tier",
+            fmt::format("{:>14}  of {} slots used; {} blocks found at the start{}",
+                        grouped(cache.disk_slots_used), grouped(cache.disk_slots_total),
+                        grouped(cache.disk_recovered_blocks),
+                        cache.disk_unreachable_blocks == 0
+                            ? std::string()
+                            : fmt::format(", {} without the block before them",
+                                          grouped(cache.disk_unreachable_blocks))));
+  const uint64_t payload = report.paths.path(OpKind::kDiskPut).bytes;
+  if (payload > 0) {
+    text.line("write amplification",
+              fmt::format("{:>14.3f}  bytes written to the files for each of payload",
+                          static_cast<double>(report.paths.disk_written_bytes) /
+                              static_cast<double>(payload)));
+  }
+  if (cache.disk.opened > 0) {
+    text.line("disk given up", fmt::format("{:>14}  times; now {}", grouped(cache.disk.opened),
+                                           to_string(cache.disk)));
   }
 }
 
@@ -150,8 +173,10 @@ std::string to_text(const ReplayReport& report) {
           : fmt::format("{} rank{} with {} a block", options.ranks, options.ranks == 1 ? "" : "s",
                         format_bytes(options.block_bytes)),
       report.complete ? "" : "  (INCOMPLETE)"));
+  for (const std::string& note : report.notes) text.heading("  " + note);
   add_hits(report, text);
   add_paths(report, text);
+  add_disk(report, text);
   add_store(report, text);
   add_losses(report, text);
   add_check(report, text);
