@@ -331,7 +331,10 @@ class RankWorker::Impl {
     while (!waiting.empty() && !disk_refuses_) {
       const BlockOp op = waiting[0];
       // Puts, which nobody waits for, leave room for gets.
-      if (kind == OpKind::kDiskPut && disk_.in_flight(kind) >= options_.disk_puts_max) break;
+      if (kind == OpKind::kDiskPut && disk_.in_flight(kind) >= options_.disk_puts_max) {
+        disk_refuses_ = true;
+        break;
+      }
       uint32_t promised = 0;
       // As for a store: a slot that does not hold what the control plane believes is never kept.
       const bool proven = kind != OpKind::kDiskPut || slots_.check(op, &promised) == Code::kOk;
