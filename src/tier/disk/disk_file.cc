@@ -83,6 +83,8 @@ Result<DiskPath> open_disk_file(const DiskPath& parent, const std::string& name,
   if (!S_ISREG(status.st_mode)) {
     return Error(Code::kInvalid, quoted_path(path) + " is no regular file; remove it");
   }
+  // With it io_uring may answer EAGAIN where it should wait.
+  if (::fcntl(fd.get(), F_SETFL, access) != 0) return disk_error(path, "set the flags of", errno);
   return DiskPath{std::move(fd), std::move(path)};
 }
 

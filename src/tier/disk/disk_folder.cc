@@ -27,6 +27,8 @@ namespace tiercel {
 namespace {
 
 constexpr size_t kInstanceLengthMax = 64;
+// Keeps the deadline in the range of a time point.
+constexpr Duration kLockWaitMax = std::chrono::hours(24);
 
 Status check_instance(const std::string& name) {
   const auto is_allowed = [](char c) {
@@ -175,7 +177,7 @@ std::optional<Error> Folder::fault_of(const DiskRankFolder& rank) const {
 }
 
 Status Folder::start() {
-  lock_deadline_ = SystemClock().now() + options_.lock_wait;
+  lock_deadline_ = SystemClock().now() + std::min(options_.lock_wait, kLockWaitMax);
   TIERCEL_TRY_ASSIGN(root_, open_disk_folder(options_.path, DiskOpen::kMake));
   TIERCEL_TRY_ASSIGN(instance_, open_disk_folder(root_, options_.instance, DiskOpen::kMake));
   std::optional<Error> fault;
