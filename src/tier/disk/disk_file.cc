@@ -194,8 +194,8 @@ Result<DiskHeader> read_metadata_header(const DiskPath& file) {
     }
     return header;
   };
-  const Result<DiskHeader> a = read_page(0);
-  const Result<DiskHeader> b = read_page(1);
+  Result<DiskHeader> a = read_page(0);
+  Result<DiskHeader> b = read_page(1);
   // A failed read and another version say more than a page that can be read.
   for (const Result<DiskHeader>* page : {&a, &b}) {
     if (*page || page->code() == Code::kNotFound || page->code() == Code::kCorrupt) continue;

@@ -124,6 +124,7 @@ class Folder final : public DiskFolder {
   void name_owner();
   Status open_left_overs();
   Status make_anew();
+  Status empty_all();
   Status lay_out_all();
 
   bool belongs(const DiskRankFolder& rank) const;
@@ -244,18 +245,21 @@ Status Folder::make_anew() {
   for (; !left_overs_.empty(); left_overs_.pop_back()) {
     TIERCEL_TRY(left_overs_.back().remove(instance_));
   }
-  for (auto rank = ranks_.rbegin(); rank != ranks_.rend(); ++rank) TIERCEL_TRY(rank->empty());
+  TIERCEL_TRY(empty_all());
   TIERCEL_TRY_ASSIGN(id_, random_folder_id());
   if (const Status status = lay_out_all(); !status) {
     // Gives back what had been reserved; the error is what counts.
-    for (auto rank = ranks_.rbegin(); rank != ranks_.rend(); ++rank) {
-      static_cast<void>(rank->empty());
-    }
+    static_cast<void>(empty_all());
     return status;
   }
   note("made " + quoted_path(instance_.path) + ": " + counted(geometry_.slot_count_max(), "slot") +
        " on " + counted(rank_count(), "rank") + ", at most " +
        format_bytes(disk_files_bytes(geometry_)));
+  return {};
+}
+
+Status Folder::empty_all() {
+  for (auto rank = ranks_.rbegin(); rank != ranks_.rend(); ++rank) TIERCEL_TRY(rank->empty());
   return {};
 }
 
@@ -376,6 +380,7 @@ void Folder::set_direct_io() {
 
 Result<DiskContents> Folder::read_contents(const Namespace& name_space, bool purge) {
   std::vector<DiskScanRank> files;
+  files.reserve(ranks_.size());
   for (const DiskRankFolder& rank : ranks_) {
     files.push_back({&rank.metadata(), rank.header()->first_sequence});
   }

@@ -106,7 +106,7 @@ Status DiskRankFolder::write_first_headers(DiskHeader header) {
   // Both pages, so that one that is damaged later leaves the other.
   header_ = std::move(header);
   TIERCEL_TRY(write_data_header());
-  for (const uint64_t generation : {0, 1}) {
+  for (const uint64_t generation : {uint64_t{0}, uint64_t{1}}) {
     header_->generation = generation;
     TIERCEL_TRY(write_disk_header(metadata_, *header_));
   }
