@@ -83,6 +83,8 @@ Result<DiskPath> open_disk_file(const DiskPath& parent, const std::string& name,
   if (!S_ISREG(status.st_mode)) {
     return Error(Code::kInvalid, quoted_path(path) + " is no regular file; remove it");
   }
+  // With it io_uring may answer EAGAIN where it should wait.
+  if (::fcntl(fd.get(), F_SETFL, access) != 0) return disk_error(path, "set the flags of", errno);
   return DiskPath{std::move(fd), std::move(path)};
 }
 
@@ -192,8 +194,8 @@ Result<DiskHeader> read_metadata_header(const DiskPath& file) {
     }
     return header;
   };
-  const Result<DiskHeader> a = read_page(0);
-  const Result<DiskHeader> b = read_page(1);
+  Result<DiskHeader> a = read_page(0);
+  Result<DiskHeader> b = read_page(1);
   // A failed read and another version say more than a page that can be read.
   for (const Result<DiskHeader>* page : {&a, &b}) {
     if (*page || page->code() == Code::kNotFound || page->code() == Code::kCorrupt) continue;

@@ -27,6 +27,8 @@ namespace tiercel {
 namespace {
 
 constexpr size_t kInstanceLengthMax = 64;
+// Keeps the deadline in the range of a time point.
+constexpr Duration kLockWaitMax = std::chrono::hours(24);
 
 Status check_instance(const std::string& name) {
   const auto is_allowed = [](char c) {
@@ -119,8 +121,10 @@ class Folder final : public DiskFolder {
   Error advise(Code code, const std::string& fault) const;
   std::optional<Error> fault_of(const DiskRankFolder& rank) const;
 
+  void name_owner();
   Status open_left_overs();
   Status make_anew();
+  Status empty_all();
   Status lay_out_all();
 
   bool belongs(const DiskRankFolder& rank) const;
@@ -174,7 +178,7 @@ std::optional<Error> Folder::fault_of(const DiskRankFolder& rank) const {
 }
 
 Status Folder::start() {
-  lock_deadline_ = SystemClock().now() + options_.lock_wait;
+  lock_deadline_ = SystemClock().now() + std::min(options_.lock_wait, kLockWaitMax);
   TIERCEL_TRY_ASSIGN(root_, open_disk_folder(options_.path, DiskOpen::kMake));
   TIERCEL_TRY_ASSIGN(instance_, open_disk_folder(root_, options_.instance, DiskOpen::kMake));
   std::optional<Error> fault;
@@ -197,9 +201,13 @@ Status Folder::start() {
     TIERCEL_TRY(check_file_size_limit(
         std::max(disk_data_bytes(geometry_, rank), disk_metadata_bytes(geometry_))));
   }
-  TIERCEL_TRY(write_disk_owner(instance_));
-  owner_pid_ = ::getpid();
+  name_owner();
   if (fault) note("started anew, empty, because of disk_reset: " + fault->message());
+  if (anew && !fault && std::any_of(ranks_.begin(), ranks_.end(), [](const DiskRankFolder& rank) {
+        return rank.header().has_value();
+      })) {
+    note("the files of rank 0 are gone, so that no block of the other ranks is of use");
+  }
   TIERCEL_TRY(anew ? make_anew() : adopt());
   for (DiskRankFolder& rank : ranks_) {
     for (std::string& text : rank.take_notes()) note(std::move(text));
@@ -207,6 +215,16 @@ Status Folder::start() {
   }
   set_direct_io();
   return {};
+}
+
+// Only others' messages need it: a full disk must not keep the blocks on it from being used.
+void Folder::name_owner() {
+  owner_pid_ = ::getpid();
+  const Status status = write_disk_owner(instance_);
+  if (status) return;
+  remove_disk_owner(instance_);
+  note("others will not be told who has " + quoted_path(instance_.path) + ": " +
+       status.error().message());
 }
 
 // Ranks of a larger world that was here before.
@@ -227,18 +245,21 @@ Status Folder::make_anew() {
   for (; !left_overs_.empty(); left_overs_.pop_back()) {
     TIERCEL_TRY(left_overs_.back().remove(instance_));
   }
-  for (auto rank = ranks_.rbegin(); rank != ranks_.rend(); ++rank) TIERCEL_TRY(rank->empty());
+  TIERCEL_TRY(empty_all());
   TIERCEL_TRY_ASSIGN(id_, random_folder_id());
   if (const Status status = lay_out_all(); !status) {
     // Gives back what had been reserved; the error is what counts.
-    for (auto rank = ranks_.rbegin(); rank != ranks_.rend(); ++rank) {
-      static_cast<void>(rank->empty());
-    }
+    static_cast<void>(empty_all());
     return status;
   }
   note("made " + quoted_path(instance_.path) + ": " + counted(geometry_.slot_count_max(), "slot") +
        " on " + counted(rank_count(), "rank") + ", at most " +
        format_bytes(disk_files_bytes(geometry_)));
+  return {};
+}
+
+Status Folder::empty_all() {
+  for (auto rank = ranks_.rbegin(); rank != ranks_.rend(); ++rank) TIERCEL_TRY(rank->empty());
   return {};
 }
 
@@ -359,6 +380,7 @@ void Folder::set_direct_io() {
 
 Result<DiskContents> Folder::read_contents(const Namespace& name_space, bool purge) {
   std::vector<DiskScanRank> files;
+  files.reserve(ranks_.size());
   for (const DiskRankFolder& rank : ranks_) {
     files.push_back({&rank.metadata(), rank.header()->first_sequence});
   }

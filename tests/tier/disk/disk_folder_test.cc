@@ -281,6 +281,13 @@ TEST_F(DiskFolderTest, LinksBelowTheFolderAreNotFollowed) {
   EXPECT_EQ(testing::read_file(target), "mine");
 }
 
+TEST_F(DiskFolderTest, APipeInPlaceOfAFileIsRefusedAndHoldsNobodyUp) {
+  fs::create_directories(file("rank0"));
+  ASSERT_EQ(::mkfifo(file("rank0/data").c_str(), 0600), 0);
+  EXPECT_EQ(refusal(),
+            "invalid: " + quoted_path(file("rank0/data")) + " is no regular file; remove it");
+}
+
 TEST_F(DiskFolderTest, AFolderThatCannotBeWrittenIsNamed) {
   fs::create_directory(options.path);
   fs::permissions(temp_.path(""), fs::perms(0755));
@@ -350,7 +357,8 @@ TEST_F(DiskFolderTest, DirectIoIsUsedOrSaidToBeMissing) {
     const Result<DiskRankFiles> files = folder->files(0);
     EXPECT_EQ(files->direct, (::fcntl(files->data.get(), F_GETFL) & O_DIRECT) != 0);
     EXPECT_EQ(files->direct, joined(folder->notes()).find("page cache") == std::string::npos);
-    EXPECT_EQ(::fcntl(files->metadata.get(), F_GETFL) & O_DIRECT, 0);
+    EXPECT_EQ(::fcntl(files->metadata.get(), F_GETFL) & (O_DIRECT | O_NONBLOCK), 0);
+    EXPECT_EQ(::fcntl(files->data.get(), F_GETFL) & O_NONBLOCK, 0);
     EXPECT_EQ(::fcntl(files->data.get(), F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
   }
   options.direct = false;

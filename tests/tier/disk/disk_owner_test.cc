@@ -4,7 +4,12 @@
 
 #include "tier/disk/disk_owner.h"
 
+#include <filesystem>
+#include <fstream>
+#include <functional>
 #include <string>
+#include <system_error>
+#include <thread>
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -146,6 +151,43 @@ TEST_F(DiskOwnerTest, WhatStandsInTheOwnerFileCannotForgeAMessage) {
   EXPECT_TRUE(says(refusal(), "process 7 (a\\x1b[31m) since unknown on host unknown; end that"));
   std::ofstream(file("owner")) << "";
   EXPECT_TRUE(says(refusal(), "in use by an unknown process; end that"));
+}
+
+// Open descriptors of this process that lead to the file.
+size_t descriptors_of(const std::string& path) {
+  size_t count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    if (std::filesystem::read_symlink(entry.path(), gone) == path) ++count;
+  }
+  return count;
+}
+
+TEST_F(DiskOwnerTest, ALockOnAFileThatWasRemovedMeanwhileIsNone) {
+  std::filesystem::create_directory(options.path);
+  const auto folder = open_disk_folder(options.path, DiskOpen::kRead);
+  ASSERT_TRUE(folder);
+  auto first = open_locked_disk_file(*folder, "data", DiskOpen::kMake, TimePoint(), *folder);
+  ASSERT_TRUE(first);
+  bool is_there = false;
+  std::thread waiting([&] {
+    const auto second = open_locked_disk_file(*folder, "data", DiskOpen::kMake,
+                                              SystemClock().now() + kLongWait, *folder);
+    is_there = second && is_still_there(*folder, "data", *second);
+  });
+  while (descriptors_of(first->path) < 2) std::this_thread::yield();
+  std::filesystem::remove(first->path);
+  first->fd.reset();
+  waiting.join();
+  EXPECT_TRUE(is_there);
+}
+
+TEST_F(DiskOwnerTest, AnOwnerThatCannotNameItselfHasItAllTheSame) {
+  std::filesystem::create_directories(file("owner.new"));
+  const auto folder = open();
+  ASSERT_TRUE(folder);
+  EXPECT_TRUE(says(joined(folder->notes()), "others will not be told who has"));
+  EXPECT_TRUE(says(refusal(), "busy: "));
 }
 
 TEST_F(DiskOwnerTest, WhetherSomebodyHasALockCanBeSeenWithoutDisturbing) {
