@@ -297,6 +297,12 @@ TEST(RankDisk, SyncsByIntervalWhileThereIsSomethingToSync) {
   EXPECT_EQ(rig.rank_disk->stats().syncs, before + 2) << "there was nothing to sync";
 }
 
+TEST(RankDisk, PoliciesHaveNames) {
+  EXPECT_EQ(to_string(DiskSync::kNone), "none");
+  EXPECT_EQ(to_string(DiskSync::kData), "data");
+  EXPECT_EQ(to_string(DiskSync::kInterval), "interval");
+}
+
 TEST(RankDisk, CloseCarriesOutWhatWasTakenAndSyncs) {
   for (const DiskSync sync : kPolicies) {
     RankDiskRig rig;
