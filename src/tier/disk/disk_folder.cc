@@ -119,6 +119,7 @@ class Folder final : public DiskFolder {
   Error advise(Code code, const std::string& fault) const;
   std::optional<Error> fault_of(const DiskRankFolder& rank) const;
 
+  void name_owner();
   Status open_left_overs();
   Status make_anew();
   Status lay_out_all();
@@ -197,9 +198,13 @@ Status Folder::start() {
     TIERCEL_TRY(check_file_size_limit(
         std::max(disk_data_bytes(geometry_, rank), disk_metadata_bytes(geometry_))));
   }
-  TIERCEL_TRY(write_disk_owner(instance_));
-  owner_pid_ = ::getpid();
+  name_owner();
   if (fault) note("started anew, empty, because of disk_reset: " + fault->message());
+  if (anew && !fault && std::any_of(ranks_.begin(), ranks_.end(), [](const DiskRankFolder& rank) {
+        return rank.header().has_value();
+      })) {
+    note("the files of rank 0 are gone, so that no block of the other ranks is of use");
+  }
   TIERCEL_TRY(anew ? make_anew() : adopt());
   for (DiskRankFolder& rank : ranks_) {
     for (std::string& text : rank.take_notes()) note(std::move(text));
@@ -207,6 +212,16 @@ Status Folder::start() {
   }
   set_direct_io();
   return {};
+}
+
+// Only others' messages need it: a full disk must not keep the blocks on it from being used.
+void Folder::name_owner() {
+  owner_pid_ = ::getpid();
+  const Status status = write_disk_owner(instance_);
+  if (status) return;
+  remove_disk_owner(instance_);
+  note("others will not be told who has " + quoted_path(instance_.path) + ": " +
+       status.error().message());
 }
 
 // Ranks of a larger world that was here before.

@@ -154,11 +154,15 @@ const char* fault_of(const DiskHeader& header) {
   return nullptr;
 }
 
+// In one call over one copy: half the time of two calls, and a restart makes millions.
 uint32_t checksum_of_record(RecordBytes bytes, const DiskFolderId& folder_id, uint32_t slot) {
-  std::array<std::byte, sizeof(DiskFolderId) + sizeof(slot)> place;
-  std::memcpy(place.data(), folder_id.data(), folder_id.size());
-  store_little_endian(slot, &place[folder_id.size()]);
-  return crc32c(bytes.first<record_at::kChecksum>(), crc32c(place));
+  constexpr size_t kSlotBehindId = sizeof(DiskFolderId);
+  constexpr size_t kRecordBehindSlot = kSlotBehindId + sizeof(slot);
+  std::array<std::byte, kRecordBehindSlot + record_at::kChecksum> input;
+  std::memcpy(input.data(), folder_id.data(), folder_id.size());
+  store_little_endian(slot, &input[kSlotBehindId]);
+  std::memcpy(&input[kRecordBehindSlot], bytes.data(), record_at::kChecksum);
+  return crc32c(input);
 }
 
 // What is wrong with bytes that are not all zero, or nullptr. Constants, so that asking allocates

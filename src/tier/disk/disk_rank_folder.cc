@@ -82,6 +82,7 @@ Status DiskRankFolder::remove(const DiskPath& instance) {
 }
 
 Status DiskRankFolder::lengthen(const DiskPath& file, uint64_t bytes, bool reserve) {
+  TIERCEL_TRY_ASSIGN(const uint64_t length_before, disk_file_length(file));
   if (reserve) {
     TIERCEL_TRY_ASSIGN(const bool is_reserved, reserve_disk_file(file, bytes));
     if (!is_reserved && &file == &data_) {
@@ -89,16 +90,16 @@ Status DiskRankFolder::lengthen(const DiskPath& file, uint64_t bytes, bool reser
                        "; it grows in use");
     }
   }
-  TIERCEL_TRY_ASSIGN(const uint64_t length, disk_file_length(file));
-  return length < bytes ? truncate_disk_file(file, bytes) : Status();
+  // Else there is nothing to sync, and blocks that wait to be written back could make that long.
+  if (length_before >= bytes) return {};
+  TIERCEL_TRY(truncate_disk_file(file, bytes));
+  return sync_disk_file(file);
 }
 
 Status DiskRankFolder::lay_out(const SlotGeometry& geometry, bool reserve) {
   TIERCEL_TRY(lengthen(data_, disk_data_bytes(geometry, rank_), reserve));
   // Always reserved: a record must not fail for want of space when its payload had it.
-  TIERCEL_TRY(lengthen(metadata_, disk_metadata_bytes(geometry), true));
-  TIERCEL_TRY(sync_disk_file(data_));
-  return sync_disk_file(metadata_);
+  return lengthen(metadata_, disk_metadata_bytes(geometry), true);
 }
 
 Status DiskRankFolder::write_first_headers(DiskHeader header) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <deque>
 #include <utility>
 
 #include "tier/disk/disk_record_reader.h"
@@ -171,34 +172,46 @@ class Scanner {
     }
   }
 
+  // What ordering and the search for copies need of a candidate, side by side: they go through the
+  // candidates in an order that no cache follows.
+  struct Ranking {
+    uint64_t sequence = 0;
+    uint32_t index = 0;  // into candidates_
+    uint32_t hash = 0;
+
+    bool operator<(const Ranking& other) const { return sequence < other.sequence; }
+  };
+
   // Sorts `kept` by sequence and leaves out what there is a newer copy of.
   void keep_newest(std::vector<uint32_t>& kept, DiskContents& contents) const {
-    std::vector<std::pair<uint64_t, uint32_t>> order;
+    std::vector<Ranking> order;
     order.reserve(kept.size());
     for (const uint32_t index : kept) {
-      order.emplace_back(candidates_[index].block.sequence, index);
+      const DiskBlock& block = candidates_[index].block;
+      // A key is a digest, and any bytes of it are as good as a hash.
+      uint32_t hash = 0;
+      std::memcpy(&hash, &block.key.bytes[1], sizeof(hash));
+      order.push_back({block.sequence, index, hash + block.group.value()});
     }
     std::sort(order.begin(), order.end());
-    // Open addressing; a key is a digest, and its first bytes are as good as a hash of it.
+    // Open addressing; a place is 1 + the position in `order`, or 0.
     const size_t mask = std::bit_ceil(2 * order.size() + 1) - 1;
-    std::vector<uint32_t> table(mask + 1, kNoBlock);
-    const auto is_first = [&](uint32_t index) {
-      const DiskBlock& block = candidates_[index].block;
-      uint64_t hash = 0;
-      std::memcpy(&hash, block.key.bytes.data(), sizeof(hash));
-      for (size_t at = (hash + block.group.value()) & mask;; at = (at + 1) & mask) {
-        if (table[at] == kNoBlock) {
-          table[at] = index;
+    std::vector<uint32_t> places(mask + 1);
+    const auto is_newest = [&](size_t position) {
+      const Ranking& ranking = order[position];
+      for (size_t at = ranking.hash & mask;; at = (at + 1) & mask) {
+        if (places[at] == 0) {
+          places[at] = static_cast<uint32_t>(position) + 1;
           return true;
         }
-        const DiskBlock& other = candidates_[table[at]].block;
-        if (other.key == block.key && other.group == block.group) return false;
+        const Ranking& newer = order[places[at] - 1];
+        if (newer.hash == ranking.hash && is_same_block(newer.index, ranking.index)) return false;
       }
     };
     kept.clear();
-    for (auto newest = order.rbegin(); newest != order.rend(); ++newest) {
-      if (is_first(newest->second)) {
-        kept.push_back(newest->second);
+    for (size_t position = order.size(); position > 0; --position) {
+      if (is_newest(position - 1)) {
+        kept.push_back(order[position - 1].index);
       } else {
         ++contents.duplicates;
       }
@@ -206,13 +219,19 @@ class Scanner {
     std::reverse(kept.begin(), kept.end());
   }
 
+  bool is_same_block(uint32_t a, uint32_t b) const {
+    const DiskBlock& one = candidates_[a].block;
+    const DiskBlock& other = candidates_[b].block;
+    return one.key == other.key && one.group == other.group;
+  }
+
   const SlotGeometry& geometry_;
   const DiskFolderId& folder_id_;
   const Namespace& name_space_;
-  std::vector<SlotSeen> seen_;      // [slot], of the rank that is being read
-  std::vector<Seen> joined_;        // [slot], of all ranks so far
-  std::vector<uint32_t> block_at_;  // [slot], index into candidates_
-  std::vector<Candidate> candidates_;
+  std::vector<SlotSeen> seen_;        // [slot], of the rank that is being read
+  std::vector<Seen> joined_;          // [slot], of all ranks so far
+  std::vector<uint32_t> block_at_;    // [slot], index into candidates_
+  std::deque<Candidate> candidates_;  // grows without being copied
 };
 
 }  // namespace

@@ -96,7 +96,7 @@ TEST_F(DiskFolderCrashTest, AKillWhileAFolderIsMadeLeavesOneThatOpens) {
 
 TEST_F(DiskFolderCrashTest, AKillDuringAResetLeavesTheOldOneOrANewOne) {
   Random random(52);
-  for (int round = 0; round < 20; ++round) {
+  for (int round = 0; round < 8; ++round) {
     fs::remove_all(options.path);
     options.payload_bytes = {{100, 100, 100, 100}};
     options.reset = false;

@@ -4,6 +4,9 @@
 
 #include "tier/disk/disk_owner.h"
 
+#include <filesystem>
+#include <fstream>
+#include <functional>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -146,6 +149,14 @@ TEST_F(DiskOwnerTest, WhatStandsInTheOwnerFileCannotForgeAMessage) {
   EXPECT_TRUE(says(refusal(), "process 7 (a\\x1b[31m) since unknown on host unknown; end that"));
   std::ofstream(file("owner")) << "";
   EXPECT_TRUE(says(refusal(), "in use by an unknown process; end that"));
+}
+
+TEST_F(DiskOwnerTest, AnOwnerThatCannotNameItselfHasItAllTheSame) {
+  std::filesystem::create_directories(file("owner.new"));
+  const auto folder = open();
+  ASSERT_TRUE(folder);
+  EXPECT_TRUE(says(joined(folder->notes()), "others will not be told who has"));
+  EXPECT_TRUE(says(refusal(), "busy: "));
 }
 
 TEST_F(DiskOwnerTest, WhetherSomebodyHasALockCanBeSeenWithoutDisturbing) {
