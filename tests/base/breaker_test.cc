@@ -63,6 +63,17 @@ TEST_F(BreakerTest, OpensAfterFailuresInARow) {
   EXPECT_EQ(breaker.counters().succeeded, 1u);
 }
 
+TEST_F(BreakerTest, TellsWhenItMayBeProbed) {
+  Breaker breaker(options(), clock_);
+  EXPECT_EQ(breaker.probe_at(), kNoDeadline);
+  open(breaker);
+  EXPECT_EQ(breaker.probe_at(), clock_.now() + seconds(1));
+  clock_.advance(seconds(1));
+  EXPECT_EQ(breaker.probe_at(), kNoDeadline) << "it may now";
+  fail(breaker);
+  EXPECT_EQ(breaker.probe_at(), clock_.now() + seconds(2));
+}
+
 TEST_F(BreakerTest, NamesTheLastOfSeveralKindsOfFailures) {
   Breaker breaker(options(), clock_);
   fail(breaker);

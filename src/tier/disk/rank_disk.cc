@@ -158,6 +158,7 @@ RankDiskImpl::RankDiskImpl(const RankDiskProtections& protections, const RankDis
   // What an earlier process has put and did not come to sync is this one's to sync.
   if (options.sync == DiskSync::kInterval && protections.sync_left_over) {
     for (DiskSyncer& file : syncers_) file.note_write();
+    full_sync_due_ = clock.now() + options.sync_interval;
   }
 }
 

@@ -232,12 +232,10 @@ void RankDiskImpl::begin_full_sync(TimePoint now) {
   full_sync_.failures_before = 0;
   for (size_t file = 0; file < kDiskFileCount; ++file) {
     DiskSyncer& syncer = syncers_[file];
-    // One that is under way may still fail.
     const bool is_protected = file == static_cast<size_t>(DiskFile::kData)
                                   ? protections_.sync_payload
                                   : protections_.sync_record;
-    const bool is_wanted = is_protected && (syncer.is_dirty() || syncer.is_running());
-    full_sync_.syncs[file] = is_wanted ? syncer.request() : 0;
+    full_sync_.syncs[file] = syncer.is_dirty() && is_protected ? syncer.request() : 0;
     full_sync_.failures_before += syncer.failures();
   }
   note_asked(&full_sync_.asked, now);

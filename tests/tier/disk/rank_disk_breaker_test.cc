@@ -192,6 +192,27 @@ TEST_F(RankDiskBreaker, NoAnswerToAClearOrASyncByIntervalOpensIt) {
   EXPECT_EQ(condition(), StoreCondition::kOpen);
 }
 
+TEST_F(RankDiskBreaker, ASyncByIntervalThatFailsCountsAndIsTriedAgain) {
+  rig_.options.sync = DiskSync::kInterval;
+  rig_.options.sync_interval = seconds(1);
+  rig_.options.breaker.failures = 1;
+  rig_.open();
+  EXPECT_EQ(rig_.rank_disk->next_due(), rig_.clock.now() + seconds(1));
+  EXPECT_EQ(rig_.put_now(1, 1), Code::kOk);
+  rig_.faulty->add({.kind = DiskIoKind::kSync, .file = DiskFile::kMetadata});
+  rig_.clock.advance(seconds(1));
+  rig_.settle();
+  EXPECT_EQ(rig_.rank_disk->stats().failed_syncs, 1u);
+  EXPECT_EQ(condition(), StoreCondition::kOpen);
+  EXPECT_GT(rig_.disk.unsynced_writes(DiskFile::kMetadata), 0u);
+  for (int i = 0; i < 3; ++i) {
+    rig_.clock.advance(seconds(1));
+    rig_.settle();
+  }
+  EXPECT_EQ(condition(), StoreCondition::kUp) << "the sync is the probe";
+  EXPECT_EQ(rig_.disk.unsynced_writes(DiskFile::kMetadata), 0u);
+}
+
 TEST_F(RankDiskBreaker, ADiskThatNeverAnswersAgainIsProbedEverMoreRarely) {
   rig_.open();
   hang(testing::kDiskFaultForEver);

@@ -4,6 +4,7 @@
 // one disk, each at random, each ended at random, and read as the folder reads it.
 //
 // Each proof is run again with a protection switched off and has to find that out.
+#include <cerrno>
 #include <set>
 
 #include "tier/disk/rank_disk_rig.h"
@@ -26,11 +27,14 @@ class CrashRun {
     rig_.queue_depth = random_.chance(0.5) ? 64 : 4;
   }
 
-  // What went wrong; empty: nothing. Without `verifies` a reader believes the records.
-  std::string run(bool verifies) {
+  // What went wrong; empty: nothing. Without `verifies` a reader believes the records; if
+  // `has_faults` the disk fails now and then.
+  std::string run(bool verifies, bool has_faults) {
+    has_faults_ = has_faults;
     for (int life = 0; life < 4 && wrong_.empty(); ++life) {
       if (!rig_.read_header()) return "no header is valid";
       rig_.open();
+      if (has_faults) add_faults();
       for (uint64_t step = random_.between(5, 80); step > 0 && wrong_.empty(); --step) act();
       const bool loses_power =
           ending_ == Ending::kPowerCut || (ending_ == Ending::kEither && random_.chance(0.5));
@@ -69,6 +73,22 @@ class CrashRun {
     }
   }
 
+  void add_faults() {
+    using testing::DiskFaultAction;
+    for (const auto action :
+         {DiskFaultAction::kError, DiskFaultAction::kTornError, DiskFaultAction::kShort}) {
+      for (const int error : {EIO, ENOSPC, EINTR}) {
+        // A sync cut short would be one that lies.
+        const bool is_short = action == DiskFaultAction::kShort;
+        rig_.faulty->add({.action = action,
+                          .error = error,
+                          .kind = is_short ? std::optional(DiskIoKind::kWrite) : std::nullopt,
+                          .first = random_.between(1, 100),
+                          .count = random_.between(1, 3)});
+      }
+    }
+  }
+
   void put(uint32_t number) {
     const uint64_t id = ++last_id_;
     const Code code = rig_.put(id, number);
@@ -90,14 +110,20 @@ class CrashRun {
     const uint64_t before = rig_.rank_disk->stats().requests;
     rig_.poll();
     for (const auto& [id, code] : rig_.ended) {
-      if (code != Code::kOk) wrong_ = "an operation failed: " + std::string(to_string(code));
-      if (clears_.erase(id) > 0) {
+      if (code != Code::kOk && !has_faults_) {
+        wrong_ = "an operation failed: " + std::string(to_string(code));
+      }
+      if (clears_.contains(id)) {
+        // One that has failed may have been carried out all the same.
+        if (code != Code::kOk) continue;
+        clears_.erase(id);
         cleared_ = std::max(cleared_, id);
         continue;
       }
       for (auto& [number, slot] : slots_) {
         if (slot.under_way != id) continue;
         slot.under_way = 0;
+        if (code != Code::kOk) continue;
         slot.kept = id;
         slot.is_durable = rig_.options.sync == DiskSync::kData;
       }
@@ -114,6 +140,7 @@ class CrashRun {
   // What is acknowledged when an interval begins is durable when its sync has ended.
   void let_interval_pass() {
     std::map<uint32_t, uint64_t> kept;
+    const uint64_t failed_syncs = rig_.rank_disk->stats().failed_syncs;
     for (const auto& [number, slot] : slots_) kept[number] = slot.kept;
     // The first may end a sync that had begun before.
     for (int i = 0; i < 2; ++i) {
@@ -121,6 +148,7 @@ class CrashRun {
       settle();
     }
     if (rig_.options.sync != DiskSync::kInterval) return;
+    if (rig_.rank_disk->stats().failed_syncs != failed_syncs) return;
     for (const auto& [number, id] : kept) {
       Slot& slot = slots_[number];
       if (id != 0 && slot.kept == id) slot.is_durable = true;
@@ -150,9 +178,10 @@ class CrashRun {
   RankDiskRig rig_;
   Random random_;
   const Ending ending_;
+  bool has_faults_ = false;
   std::string wrong_;
   std::map<uint32_t, Slot> slots_;
-  std::set<uint64_t> clears_;  // under way
+  std::set<uint64_t> clears_;  // of this life: under way, or failed
   uint64_t cleared_ = 0;       // the last that has ended
   uint64_t last_id_ = 0;
 };
@@ -163,6 +192,7 @@ struct Proof {
   Ending ending;
   bool RankDiskProtections::*protection = nullptr;  // nothing: all are on
   bool verifies = true;
+  bool has_faults = false;
 };
 
 constexpr uint64_t kSeeds = 250;
@@ -170,7 +200,8 @@ constexpr uint64_t kSeeds = 250;
 std::string run(const Proof& proof, uint64_t seed) {
   RankDiskProtections protections;
   if (proof.protection != nullptr) protections.*proof.protection = false;
-  return CrashRun(seed, proof.sync, proof.ending, protections).run(proof.verifies);
+  return CrashRun(seed, proof.sync, proof.ending, protections)
+      .run(proof.verifies, proof.has_faults);
 }
 
 class RankDiskLives : public ::testing::TestWithParam<Proof> {};
@@ -193,7 +224,11 @@ INSTANTIATE_TEST_SUITE_P(
                       Proof{"interval_power_cut", DiskSync::kInterval, Ending::kPowerCut},
                       Proof{"none_either", DiskSync::kNone, Ending::kEither},
                       Proof{"data_either", DiskSync::kData, Ending::kEither},
-                      Proof{"interval_either", DiskSync::kInterval, Ending::kEither}),
+                      Proof{"interval_either", DiskSync::kInterval, Ending::kEither},
+                      Proof{"none_faults", DiskSync::kNone, Ending::kEither, nullptr, true, true},
+                      Proof{"data_faults", DiskSync::kData, Ending::kEither, nullptr, true, true},
+                      Proof{"interval_faults", DiskSync::kInterval, Ending::kEither, nullptr, true,
+                            true}),
     [](const auto& proof) { return std::string(proof.param.name); });
 
 // Of all that a process acknowledged and, killed before its interval had passed, did not sync.

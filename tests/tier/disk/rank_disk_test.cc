@@ -297,6 +297,12 @@ TEST(RankDisk, SyncsByIntervalWhileThereIsSomethingToSync) {
   EXPECT_EQ(rig.rank_disk->stats().syncs, before + 2) << "there was nothing to sync";
 }
 
+TEST(RankDisk, PoliciesHaveNames) {
+  EXPECT_EQ(to_string(DiskSync::kNone), "none");
+  EXPECT_EQ(to_string(DiskSync::kData), "data");
+  EXPECT_EQ(to_string(DiskSync::kInterval), "interval");
+}
+
 TEST(RankDisk, CloseCarriesOutWhatWasTakenAndSyncs) {
   for (const DiskSync sync : kPolicies) {
     RankDiskRig rig;
@@ -343,20 +349,36 @@ TEST(RankDisk, ALastSyncThatFailsIsToldByClose) {
   EXPECT_EQ(rig.rank_disk->stats().failed_syncs, 1u);
 }
 
-// What a put costs; the figures of the README of the disk tier come from here.
+// A rig whose slots have payloads of this length.
+void resize(RankDiskRig& rig, uint64_t payload_bytes) {
+  rig.geometry.emplace(SlotGeometry::for_blocks({{payload_bytes}}, 16, 1).value());
+  rig.disk.resize(DiskFile::kData, kDiskHeaderBytes + rig.geometry->tier_bytes(0));
+}
+
 TEST(RankDisk, WritesLittleMoreThanThePayload) {
   for (const uint64_t payload_bytes : {uint64_t{64} << 10, uint64_t{1} << 20}) {
-    const SlotGeometry geometry = SlotGeometry::for_blocks({{payload_bytes}}, 16, 1).value();
     RankDiskRig rig;
-    rig.geometry.emplace(geometry);
-    rig.disk.resize(DiskFile::kData, kDiskHeaderBytes + geometry.tier_bytes(0));
+    resize(rig, payload_bytes);
     rig.open();
     for (uint32_t slot = 0; slot < 16; ++slot) ASSERT_EQ(rig.put(100 + slot, slot), Code::kOk);
     rig.settle();
     const RankDiskStats stats = rig.rank_disk->stats();
     EXPECT_EQ(stats.payload_bytes, 16 * payload_bytes);
-    EXPECT_EQ(stats.written_bytes, 16 * (geometry.stride_bytes(GroupId(0), 0) + kDiskRecordBytes));
-    EXPECT_EQ(stats.requests, 17u) << "a write each, and one for all records";
+    EXPECT_EQ(stats.written_bytes, 16 * (slot_stride_bytes(payload_bytes) + kDiskRecordBytes));
+  }
+}
+
+TEST(RankDisk, NeedsFewRequestsForAPut) {
+  for (const DiskSync sync : {DiskSync::kNone, DiskSync::kData}) {
+    RankDiskRig rig;
+    rig.options.sync = sync;
+    rig.open();
+    const uint64_t syncs = sync == DiskSync::kData ? 2 : 0;
+    EXPECT_EQ(rig.put_now(1, 0), Code::kOk);
+    EXPECT_EQ(rig.rank_disk->stats().requests, 2 + syncs) << "a put alone";
+    for (uint32_t slot = 0; slot < 16; ++slot) ASSERT_EQ(rig.put(100 + slot, slot), Code::kOk);
+    rig.settle();
+    EXPECT_EQ(rig.rank_disk->stats().requests, 2 + syncs + 17 + syncs) << "16 neighbours";
   }
 }
 
