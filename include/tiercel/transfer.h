@@ -96,7 +96,9 @@ struct PathStats {
   uint64_t failed = 0;   // ended in neither ok nor not_found
   uint64_t corrupt = 0;  // of these: bytes that did not prove to be what was asked for
   uint64_t bytes = 0;    // payload moved by ok operations
-  uint64_t busy_ns = 0;  // time spent copying, or from submission to completion for a store
+  // Time spent copying; from submission to completion for a store; for the disk, time in which it
+  // had something of the kind to do.
+  uint64_t busy_ns = 0;
 
   PathStats& operator+=(const PathStats& other);
 };

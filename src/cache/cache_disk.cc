@@ -167,24 +167,39 @@ void Cache::Impl::pump_moves() {
   uint64_t free_slots = host_.slots_total() - counts.used - counts.quarantined + moves_open_;
   size_t capacity = room(4);
   Job* job = nullptr;
-  while (free_slots < wanted && capacity > 0) {
+  // False: no more can be started now.
+  const auto put = [&](NodeId node, bool moves) {
+    if (capacity == 0 || disk_puts_open_ >= disk_put_queue_max_) return false;
+    if (job == nullptr) {
+      job = jobs_.start(OpKind::kDiskPut, clock_.now() + config_.save_deadline, kNoRequest, 0);
+    }
+    if (job == nullptr || !add_disk_put(*job, node, 0, moves)) return false;
+    --capacity;
+    if (job->items.size() == config_.job_blocks_max) submit(*std::exchange(job, nullptr));
+    return true;
+  };
+  while (free_slots < wanted) {
     const NodeId node = host_.next_to_move();
     if (node == kNoNode) break;
     if (disk_->has(node)) {
       host_.drop(node, true);
-      ++free_slots;
-      continue;
+    } else {
+      find_ancestors_to_put(node);
+      const bool has_way = std::all_of(moved_path_.rbegin(), moved_path_.rend(),
+                                       [&](NodeId ancestor) { return put(ancestor, false); });
+      if (!has_way || !put(node, true)) break;
     }
-    if (disk_puts_open_ >= disk_put_queue_max_) break;
-    if (job == nullptr) {
-      job = jobs_.start(OpKind::kDiskPut, clock_.now() + config_.save_deadline, kNoRequest, 0);
-    }
-    if (job == nullptr || !add_disk_put(*job, node, 0, true)) break;
-    --capacity;
     ++free_slots;
-    if (job->items.size() == config_.job_blocks_max) submit(*std::exchange(job, nullptr));
   }
   submit_or_cancel(job);
+}
+
+void Cache::Impl::find_ancestors_to_put(NodeId node) {
+  moved_path_.clear();
+  for (NodeId at = index_.parent(node); at != kNoNode && !disk_->has(at); at = index_.parent(at)) {
+    if (!host_.has(at) || host_.has_mark(host_.slot(at), OwnedTier::Mark::kDiskPutOpen)) continue;
+    moved_path_.push_back(at);
+  }
 }
 
 uint64_t Cache::Impl::write_back_free_slots() const {

@@ -180,6 +180,9 @@ class Cache::Impl {
   void pump_disk_clear();
   void pump_disk_puts();
   void pump_moves();
+  // moved_path_: what stands before `node` and is not on disk, nearest first. Without it a restart
+  // could not reach the node.
+  void find_ancestors_to_put(NodeId node);
   bool add_disk_put(Job& job, NodeId node, uint32_t position, bool moves);
   void settle_disk_put(Job& job, JobItem& item, Code code);
   void settle_disk_clear(Code code);
@@ -230,6 +233,7 @@ class Cache::Impl {
   Fifo<CacheEvent> events_;
   std::vector<BlockOp> ops_;             // scratch of submit()
   std::vector<Completion> completions_;  // scratch of take_completions()
+  std::vector<NodeId> moved_path_;       // scratch of pump_moves()
 
   std::vector<uint64_t> memory_epochs_;  // [rank], as last seen
   bool clear_pending_ = false;

@@ -32,7 +32,7 @@ class DiskRequests {
   int completion_fd() const { return disk_ ? disk_->completion_fd() : -1; }
   size_t in_flight() const { return disk_ ? disk_->in_flight() : 0; }
   // Of the kind, taken by the disk and not yet ended.
-  size_t in_flight(OpKind kind) const { return open_[static_cast<size_t>(kind)]; }
+  size_t in_flight(OpKind kind) const { return paths_[static_cast<size_t>(kind)].open; }
 
   // Hands `op` to the disk; `memory` is its host slot, empty for a clear. kOk: it ends through
   // collect(); kBusy: ask again later; else it has ended so.
@@ -40,26 +40,28 @@ class DiskRequests {
     const uint64_t token = next_token();
     const Code code = start(token, op, memory);
     if (code != Code::kOk) return code;
-    entries_[token] = {.op = op, .started = now};
+    entries_[token] = op;
     free_.pop_back();
-    ++open_[static_cast<size_t>(op.kind)];
+    Path& path = paths_[static_cast<size_t>(op.kind)];
+    if (path.open++ == 0) path.busy_since = now;
     return Code::kOk;
   }
 
-  // Takes in what the disk has done and calls ended(op, code, started) for each; true if there was
-  // any.
+  // Takes in what the disk has done and calls ended(op, code, busy) for each; true if there was
+  // any. `busy` is not zero for the last of its kind: since when operations of the kind were with
+  // the disk without a pause.
   template <typename Ended>
-  bool collect(Ended&& ended) {
+  bool collect(TimePoint now, Ended&& ended) {
     if (!disk_) return false;
     bool any = false;
     std::array<DiskDone, 64> done;
     while (true) {
       const size_t count = disk_->poll(done);
       for (const DiskDone& one : std::span(done).first(count)) {
-        const Entry entry = entries_[one.token];
+        const BlockOp op = entries_[one.token];
         free_.push_back(one.token);
-        --open_[static_cast<size_t>(entry.op.kind)];
-        ended(entry.op, one.code, entry.started);
+        Path& path = paths_[static_cast<size_t>(op.kind)];
+        ended(op, one.code, --path.open == 0 ? now - path.busy_since : Duration::zero());
       }
       any |= count > 0;
       if (count < done.size()) return any;
@@ -67,9 +69,9 @@ class DiskRequests {
   }
 
  private:
-  struct Entry {
-    BlockOp op;
-    TimePoint started;
+  struct Path {
+    size_t open = 0;
+    TimePoint busy_since;
   };
 
   uint64_t next_token() {
@@ -92,9 +94,9 @@ class DiskRequests {
   }
 
   const std::unique_ptr<RankDisk> disk_;
-  std::vector<Entry> entries_;  // by token
-  std::vector<uint64_t> free_;  // tokens
-  std::array<size_t, kOpKindCount> open_{};
+  std::vector<BlockOp> entries_;  // by token
+  std::vector<uint64_t> free_;    // tokens
+  std::array<Path, kOpKindCount> paths_{};
 };
 
 }  // namespace tiercel

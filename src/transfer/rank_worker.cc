@@ -355,8 +355,8 @@ class RankWorker::Impl {
   }
 
   bool collect_disk() {
-    return disk_.collect([this](const BlockOp& op, Code code, TimePoint started) {
-      counters_.count_busy(op.kind, clock_.now() - started);
+    return disk_.collect(clock_.now(), [this](const BlockOp& op, Code code, Duration busy) {
+      counters_.count_busy(op.kind, busy);
       if (code == Code::kOk && op.kind == OpKind::kDiskGet && options_.verify) {
         code = slots_.verify(op);
       }

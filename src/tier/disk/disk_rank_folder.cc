@@ -138,6 +138,9 @@ Status DiskRankFolder::fit(DiskHeader header, const SlotGeometry& before,
   }
   if (header != *header_) {
     ++header.generation;
+    // The one that counts may so far be in the page cache only, from an owner that was killed: a
+    // loss of power while the other page is written would leave neither.
+    TIERCEL_TRY(sync_disk_file(metadata_));
     TIERCEL_TRY(write_disk_header(metadata_, header));
     header_ = std::move(header);
   }

@@ -18,6 +18,7 @@ namespace {
 enum class MessageKind : uint16_t { kHello = 1, kWelcome = 2, kReady = 3, kRefusal = 4 };
 
 constexpr std::array<char, 4> kMagic = {'t', 'c', 'r', 'k'};
+constexpr uint32_t kDiskQueueDepthMax = 4096;
 constexpr uint32_t kStoreBatchMax = 1u << 20;
 
 struct Head {
@@ -60,16 +61,23 @@ struct WireWelcome {
   uint64_t writer_epoch;
   int64_t spin_ns;
   uint64_t device_bytes;
+  int64_t disk_sync_interval_ns;
+  int64_t disk_stuck_after_ns;
   std::array<WireDeviceGroup, kGroupCountMax> device_groups;
   uint32_t ring_ops;
   uint32_t rank;
   uint16_t slice_rank;
   uint16_t slice_rank_count;
   uint32_t store_batch_max;
+  uint32_t disk_queue_depth;
   uint8_t verify;
   uint8_t huge_pages;
   uint8_t lock_memory;
   uint8_t prefault;
+  uint8_t has_disk;
+  uint8_t disk_sync;
+  uint8_t disk_io;
+  uint8_t disk_register_memory;
   std::array<uint8_t, 2> reserved;
   uint16_t store_url_bytes;
   std::array<char, kStoreUrlBytesMax> store_url;
@@ -205,6 +213,33 @@ Result<SlotGeometry> from_wire(const WireGeometry& wire) {
   return SlotGeometry::create(std::move(options));
 }
 
+Result<std::optional<DiskUse>> disk_from_wire(const WireWelcome& wire) {
+  TIERCEL_TRY(check_flag("has_disk", wire.has_disk));
+  TIERCEL_TRY(check_flag("disk_register_memory", wire.disk_register_memory));
+  if (wire.disk_sync > static_cast<uint8_t>(DiskSync::kInterval)) {
+    return refuse("disk_sync", wire.disk_sync, "0 to 2");
+  }
+  if (wire.disk_io > static_cast<uint8_t>(DiskIoWay::kThreads)) {
+    return refuse("disk_io", wire.disk_io, "0 to 2");
+  }
+  if (wire.has_disk == 0) {
+    const uint64_t rest = wire.disk_sync | wire.disk_io | wire.disk_register_memory |
+                          wire.disk_queue_depth |
+                          static_cast<uint64_t>(wire.disk_sync_interval_ns) |
+                          static_cast<uint64_t>(wire.disk_stuck_after_ns);
+    if (rest != 0) return refuse("field of a disk that is not there", rest, "0");
+    return std::optional<DiskUse>();
+  }
+  DiskUse disk;
+  disk.sync = static_cast<DiskSync>(wire.disk_sync);
+  disk.io = static_cast<DiskIoWay>(wire.disk_io);
+  disk.register_memory = wire.disk_register_memory == 1;
+  disk.queue_depth = wire.disk_queue_depth;
+  disk.sync_interval = Duration(wire.disk_sync_interval_ns);
+  disk.stuck_after = Duration(wire.disk_stuck_after_ns);
+  return std::optional<DiskUse>(disk);
+}
+
 Sha256Digest digest_of(const WireGeometry& wire) {
   return sha256(std::as_bytes(std::span(&wire, 1)));
 }
@@ -227,6 +262,20 @@ Status check_device(const WelcomeMessage& welcome) {
                        " on do not fit; allowed: within the " +
                        std::to_string(welcome.device_bytes) + " bytes of device memory");
     }
+  }
+  return {};
+}
+
+Status check_disk(const DiskUse& disk) {
+  if (disk.queue_depth < 1 || disk.queue_depth > kDiskQueueDepthMax) {
+    return refuse("disk queue depth", disk.queue_depth,
+                  "1 to " + std::to_string(kDiskQueueDepthMax));
+  }
+  for (const auto& [name, duration] : {std::pair("disk sync interval", disk.sync_interval),
+                                       std::pair("disk stuck_after", disk.stuck_after)}) {
+    if (duration > Duration::zero()) continue;
+    return Error(Code::kInvalid, std::string("handshake: ") + name + " is " +
+                                     format_duration(duration) + "; allowed: more than 0");
   }
   return {};
 }
@@ -254,7 +303,12 @@ Status check_welcome(const WelcomeMessage& welcome) {
     return refuse("length of the store's URL", welcome.store_url.size(),
                   "0 to " + std::to_string(kStoreUrlBytesMax));
   }
+  TIERCEL_TRY(check_disk(welcome.disk.value_or(DiskUse{})));
   return check_device(welcome);
+}
+
+size_t WelcomeMessage::fd_count() const {
+  return kWelcomeFdsMin + (device_bytes > 0 ? 1 : 0) + (disk ? 2 : 0);
 }
 
 std::vector<std::byte> encode_hello(const HelloMessage& hello) {
@@ -308,6 +362,15 @@ std::vector<std::byte> encode_welcome(const WelcomeMessage& welcome) {
   wire.huge_pages = welcome.huge_pages ? 1 : 0;
   wire.lock_memory = welcome.lock_memory ? 1 : 0;
   wire.prefault = welcome.prefault ? 1 : 0;
+  if (welcome.disk) {
+    wire.has_disk = 1;
+    wire.disk_sync = static_cast<uint8_t>(welcome.disk->sync);
+    wire.disk_io = static_cast<uint8_t>(welcome.disk->io);
+    wire.disk_register_memory = welcome.disk->register_memory ? 1 : 0;
+    wire.disk_queue_depth = welcome.disk->queue_depth;
+    wire.disk_sync_interval_ns = welcome.disk->sync_interval.count();
+    wire.disk_stuck_after_ns = welcome.disk->stuck_after.count();
+  }
   wire.store_url_bytes = static_cast<uint16_t>(welcome.store_url.size());
   std::copy(welcome.store_url.begin(), welcome.store_url.end(), wire.store_url.begin());
   return to_bytes(wire);
@@ -340,6 +403,7 @@ Result<WelcomeMessage> decode_welcome(std::span<const std::byte> bytes) {
   if (wire.reserved != decltype(wire.reserved){}) {
     return refuse("reserved field", wire.reserved[0], "0");
   }
+  TIERCEL_TRY_ASSIGN(welcome.disk, disk_from_wire(wire));
   welcome.device_bytes = wire.device_bytes;
   for (size_t i = 0; i < wire.device_groups.size(); ++i) {
     const WireDeviceGroup& group = wire.device_groups[i];

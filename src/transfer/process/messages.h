@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "tiercel/clock.h"
+#include "tiercel/disk.h"
 #include "tiercel/status.h"
 
 #include "key/sha256.h"
@@ -44,8 +45,20 @@ struct DeviceGroupPlace {
   uint32_t block_count = 0;
 };
 
+// How a rank uses its files of the disk tier, whose descriptors come with the welcome.
+struct DiskUse {
+  DiskSync sync = DiskSync::kNone;
+  DiskIoWay io = DiskIoWay::kAuto;
+  bool register_memory = true;
+  uint32_t queue_depth = 64;
+  Duration sync_interval = std::chrono::seconds(1);
+  Duration stuck_after = std::chrono::seconds(2);
+  friend bool operator==(const DiskUse&, const DiskUse&) = default;
+};
+
 // Descriptors come with it in this order: channel, host memory, eventfd that wakes the rank,
-// eventfd that announces completions, and device memory if device_bytes > 0.
+// eventfd that announces completions; device memory if device_bytes > 0; data and metadata file of
+// the disk tier if there is one.
 struct WelcomeMessage {
   explicit WelcomeMessage(SlotGeometry slots) : geometry(std::move(slots)) {}
 
@@ -59,6 +72,9 @@ struct WelcomeMessage {
   uint64_t device_bytes = 0;                    // 0: none
   std::vector<DeviceGroupPlace> device_groups;  // one for each group if there is a device
   std::string store_url;                        // empty: none
+  std::optional<DiskUse> disk;
+
+  size_t fd_count() const;
 };
 inline constexpr size_t kWelcomeFdsMin = 4;
 

@@ -432,6 +432,7 @@ Status check_options(const SlotGeometry& geometry, const std::vector<ProcessRank
       welcome.device_groups = rank.device_groups;
       TIERCEL_TRY(check_memfd(rank.device_fd, rank.device_bytes, "device memory of " + name));
     }
+    if (rank.disk_data_fd >= 0) welcome.disk = rank.disk;
     TIERCEL_TRY(check_welcome(welcome));
   }
   return {};

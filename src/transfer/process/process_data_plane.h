@@ -79,6 +79,10 @@ struct ProcessRank {
   int device_fd = -1;
   uint64_t device_bytes = 0;
   std::vector<DeviceGroupPlace> device_groups;
+  // Files of the disk tier, borrowed likewise; both −1 without one.
+  int disk_data_fd = -1;
+  int disk_metadata_fd = -1;
+  DiskUse disk;
 };
 
 struct ProcessPlaneOptions {

@@ -108,6 +108,11 @@ Status RankLink::send_welcome() {
     welcome.device_groups = rank_.device_groups;
     fds.push_back(rank_.device_fd);
   }
+  if (rank_.disk_data_fd >= 0) {
+    welcome.disk = rank_.disk;
+    fds.push_back(rank_.disk_data_fd);
+    fds.push_back(rank_.disk_metadata_fd);
+  }
   return send_message(socket_.get(), encode_welcome(welcome), fds);
 }
 

@@ -14,9 +14,11 @@
 #include "base/memfd.h"
 #include "base/quantity.h"
 #include "store/registry.h"
+#include "tier/disk/disk_rank_files.h"
 #include "transfer/device_copier.h"
 #include "transfer/process/messages.h"
 #include "transfer/process/rank_socket.h"
+#include "transfer/rank_disk_files.h"
 #include "transfer/rank_loop.h"
 
 namespace tiercel {
@@ -95,10 +97,10 @@ class Session final : public RankSession {
     if (parts_.name_space && *parts_.name_space != welcome.worker.name_space) {
       return Error(Code::kInvalid, "the control plane's namespace is not that of this process");
     }
-    const size_t fds_wanted = kWelcomeFdsMin + (welcome.device_bytes > 0 ? 1 : 0);
-    if (message.fds.size() != fds_wanted) {
-      return Error(Code::kInvalid, "welcome comes with " + std::to_string(message.fds.size()) +
-                                       " descriptors; allowed: " + std::to_string(fds_wanted));
+    if (message.fds.size() != welcome.fd_count()) {
+      return Error(Code::kInvalid,
+                   "welcome comes with " + std::to_string(message.fds.size()) +
+                       " descriptors; allowed: " + std::to_string(welcome.fd_count()));
     }
     TIERCEL_TRY_ASSIGN(const RankChannel channel, map_channel(welcome, std::move(message.fds[0])));
     TIERCEL_TRY(map_host(welcome, std::move(message.fds[1])));
@@ -109,10 +111,15 @@ class Session final : public RankSession {
     if (welcome.device_bytes > 0) TIERCEL_TRY(map_device(welcome, std::move(message.fds[4])));
     TIERCEL_TRY(make_copier(welcome));
     TIERCEL_TRY(open_store(welcome));
-    TIERCEL_TRY_ASSIGN(
-        worker_, RankWorker::create(welcome.worker, welcome.geometry,
-                                    host_->memory().first(welcome.geometry.tier_bytes(parts_.rank)),
-                                    parts_.copier, std::move(parts_.store), clock_));
+    const std::span<std::byte> host =
+        host_->memory().first(welcome.geometry.tier_bytes(parts_.rank));
+    std::unique_ptr<RankDisk> disk;
+    if (welcome.disk) {
+      TIERCEL_TRY_ASSIGN(disk, open_disk(*welcome.disk, std::span(message.fds).last<2>(), host));
+    }
+    TIERCEL_TRY_ASSIGN(worker_,
+                       RankWorker::create(welcome.worker, welcome.geometry, host, parts_.copier,
+                                          std::move(parts_.store), clock_, std::move(disk)));
     loop_.emplace(
         *worker_, channel, *wake_, Announcer(channel.words().announced, *announced_), clock_,
         RankLoopOptions{.spin = welcome.spin, .peer_fd = socket_.get(), .stop_fd = stop_.fd()});
@@ -191,6 +198,21 @@ class Session final : public RankSession {
     return {};
   }
 
+  Result<std::unique_ptr<RankDisk>> open_disk(const DiskUse& use, std::span<FileDescriptor, 2> fds,
+                                              std::span<std::byte> host) {
+    TIERCEL_TRY_ASSIGN(disk_files_,
+                       read_disk_rank_files(std::move(fds[0]), std::move(fds[1]), parts_.rank));
+    TIERCEL_TRY_ASSIGN(const SlotGeometry geometry, disk_geometry_of(disk_files_.header));
+    DiskConfig config;
+    config.sync = use.sync;
+    config.sync_interval = use.sync_interval;
+    config.io = use.io;
+    config.queue_depth = use.queue_depth;
+    config.register_memory = use.register_memory;
+    config.stuck_after = use.stuck_after;
+    return open_rank_disk(config, parts_.rank, geometry, disk_files_, host, clock_);
+  }
+
   RankParts parts_;
   const Clock& clock_;
   EventFd stop_;
@@ -202,6 +224,7 @@ class Session final : public RankSession {
   std::optional<EventFd> wake_;
   std::optional<EventFd> announced_;
   std::unique_ptr<ContiguousCopier> copier_;
+  DiskRankFiles disk_files_;  // outlives the worker's disk
   std::unique_ptr<RankWorker> worker_;
   std::optional<RankLoop> loop_;
 };
