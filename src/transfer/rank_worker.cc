@@ -330,8 +330,12 @@ class RankWorker::Impl {
     bool any = false;
     while (!waiting.empty() && !disk_refuses_) {
       const BlockOp op = waiting[0];
-      // Puts, which nobody waits for, leave room for gets.
-      if (kind == OpKind::kDiskPut && disk_.in_flight(kind) >= options_.disk_puts_max) break;
+      // Puts, which nobody waits for, leave room for gets; they come last, and the others must wait
+      // for the disk as if it were busy.
+      if (kind == OpKind::kDiskPut && disk_.in_flight(kind) >= options_.disk_puts_max) {
+        disk_refuses_ = true;
+        break;
+      }
       uint32_t promised = 0;
       // As for a store: a slot that does not hold what the control plane believes is never kept.
       const bool proven = kind != OpKind::kDiskPut || slots_.check(op, &promised) == Code::kOk;
