@@ -291,6 +291,12 @@ class RandomRun : public DiskCacheFixture {
 
   void look() {
     if (std::string wrong = cache->check(false); !wrong.empty()) fail(wrong);
+    // F58, F59: no count is ever below zero, and each level's add up.
+    const CacheStats stats = cache->stats();
+    if (stats.disk_slots_free > stats.disk_slots_total ||
+        stats.host_slots_free > stats.host_slots_total) {
+      fail("more slots are used than there are");
+    }
     // Nobody meets a writer in a slot.
     std::map<std::pair<uint32_t, uint32_t>, std::set<JobId>> host_users, host_writers, disk_users,
         disk_writers;

@@ -351,6 +351,10 @@ TEST_F(CachePromote, BlocksThatHaveComeButFindNoRoomInTheRingFailAtTheDeadline) 
   plane->complete_all(OpKind::kStoreRemove);
   settle();
   EXPECT_EQ(plane->count(OpKind::kLoad), 0u);
+  // Nor with another load of the same request.
+  start_load(1, {keys[0]}, 1);
+  EXPECT_EQ(settle().size(), 1u);
+  EXPECT_EQ(plane->count(OpKind::kLoad), 1u);
 }
 
 TEST_F(CachePromote, ALoadGoesOnWhenTheRingHasRoomAgain) {
