@@ -18,6 +18,9 @@ constexpr size_t kLookAhead = 16;
 // How soon a clear() is tried again on disks that did not take it.
 constexpr Duration kClearRetry = std::chrono::milliseconds(100);
 
+// How long nothing is moved after a put that failed: the next one would be the same block.
+constexpr Duration kMovePause = std::chrono::milliseconds(100);
+
 struct PendingKeyHash {
   size_t operator()(const std::pair<BlockKey, GroupId>& key) const noexcept {
     return std::hash<BlockKey>{}(key.first) + key.second.value();
@@ -50,12 +53,16 @@ void Cache::Impl::adopt(const DiskContents& contents) {
       found.pop_back();
       const auto [first, last] = pending.equal_range(std::pair(parent->key, parent->group));
       for (auto child = first; child != last; ++child) {
-        if (adopt(*child->second, depths)) found.push_back(child->second);
+        if (adopt(*child->second, depths)) {
+          found.push_back(child->second);
+        } else {
+          ++stats_.disk_unreachable_blocks;  // the block before it has no slot
+        }
       }
       pending.erase(first, last);
     }
   }
-  stats_.disk_unreachable_blocks = pending.size();
+  stats_.disk_unreachable_blocks += pending.size();
 }
 
 bool Cache::Impl::adopt(const DiskBlock& block, std::vector<uint32_t>& depths) {
@@ -115,7 +122,7 @@ void Cache::Impl::pump_disk() {
   if (disk_ == nullptr) return;
   pump_disk_clear();
   // Records of before a clear() must not get numbers of after it.
-  if (disk_clear_owed_ && !disk_clear_open_) return;
+  if (disk_clear_owed_) return;
   pump_disk_puts();
   pump_moves();
 }
@@ -126,17 +133,16 @@ void Cache::Impl::pump_disk_clear() {
   Job* job = jobs_.start(OpKind::kDiskClear, clock_.now() + config_.save_deadline, kNoRequest, 0);
   if (job == nullptr) return;
   disk_clear_open_ = true;
+  disk_clear_owed_ = false;  // until it fails, or clear() is called again
   add_item(*job, kNoNode, BlockKey{}, GroupId(0), 0);
   submit(*job);
 }
 
 void Cache::Impl::settle_disk_clear(Code code) {
   disk_clear_open_ = false;
-  if (code == Code::kOk) {
-    disk_clear_owed_ = false;
-  } else {
-    disk_clear_at_ = clock_.now() + kClearRetry;
-  }
+  if (code == Code::kOk) return;
+  disk_clear_owed_ = true;
+  disk_clear_at_ = clock_.now() + kClearRetry;
 }
 
 void Cache::Impl::pump_disk_puts() {
@@ -161,19 +167,25 @@ void Cache::Impl::pump_disk_puts() {
 }
 
 void Cache::Impl::pump_moves() {
-  if (config_.host_to_disk != WritePolicy::kWriteBack || !disk_usable_ || refuses_work()) return;
+  if (config_.host_to_disk == WritePolicy::kNone || !disk_usable_ || refuses_work()) return;
+  if (clock_.now() < moves_at_) return;
+  const bool moves = config_.host_to_disk == WritePolicy::kWriteBack;
   const uint64_t wanted = write_back_free_slots();
   const SlotAllocator::Counts counts = host_.counts();
   uint64_t free_slots = host_.slots_total() - counts.used - counts.quarantined + moves_open_;
   size_t capacity = room(4);
   Job* job = nullptr;
   // False: no more can be started now.
-  const auto put = [&](NodeId node, bool moves) {
+  const auto put = [&](NodeId node, bool leaves) {
     if (capacity == 0 || disk_puts_open_ >= disk_put_queue_max_) return false;
     if (job == nullptr) {
       job = jobs_.start(OpKind::kDiskPut, clock_.now() + config_.save_deadline, kNoRequest, 0);
     }
-    if (job == nullptr || !add_disk_put(*job, node, 0, moves)) return false;
+    if (job == nullptr) return false;
+    if (!add_disk_put(*job, node, 0, leaves)) {
+      moves_at_ = clock_.now() + kMovePause;
+      return false;
+    }
     --capacity;
     if (job->items.size() == config_.job_blocks_max) submit(*std::exchange(job, nullptr));
     return true;
@@ -181,13 +193,17 @@ void Cache::Impl::pump_moves() {
   while (free_slots < wanted) {
     const NodeId node = host_.next_to_move();
     if (node == kNoNode) break;
+    // By the other policies a block goes to disk when it comes or is hit. If that failed and blocks
+    // behind it are on disk, it could neither go there nor be evicted: the host tier would fill up
+    // with such blocks.
+    if (!moves && (index_.evictable(node, Tier::kHost) || !wants_disk_put(node))) break;
     if (disk_->has(node)) {
       host_.drop(node, true);
     } else {
       find_ancestors_to_put(node);
       const bool has_way = std::all_of(moved_path_.rbegin(), moved_path_.rend(),
                                        [&](NodeId ancestor) { return put(ancestor, false); });
-      if (!has_way || !put(node, true)) break;
+      if (!has_way || !put(node, moves)) break;
     }
     ++free_slots;
   }
@@ -215,6 +231,8 @@ bool Cache::Impl::add_disk_put(Job& job, NodeId node, uint32_t position, bool mo
   if (!disk_usable_ ||
       disk_->counts().quarantined >= std::max<uint64_t>(1, disk_->slots_total() / 4)) {
     ++stats_.disk_put_dropped;
+    add_why(job, position, WhyReason::kDiskPutDropped,
+            disk_usable_ ? Code::kNoSpace : Code::kUnavailable);
     return false;
   }
   index_.hold(node);  // against our own search for room
@@ -222,6 +240,7 @@ bool Cache::Impl::add_disk_put(Job& job, NodeId node, uint32_t position, bool mo
   index_.unhold(node);
   if (!disk_slot) {
     ++stats_.disk_put_no_space;
+    add_why(job, position, WhyReason::kDiskPutDropped, Code::kNoSpace);
     return false;
   }
   host_.set_mark(host_slot, OwnedTier::Mark::kDiskPutOpen, true);
@@ -256,6 +275,7 @@ void Cache::Impl::settle_disk_put(Job& job, JobItem& item, Code code) {
     disk_->retire(item.disk_slot);
     if (code != Code::kOk) {
       ++stats_.disk_put_failed;
+      moves_at_ = clock_.now() + kMovePause;
       if (code == Code::kNoSpace) ++stats_.disk_put_no_space;
       if (code == Code::kCorrupt) drop_bad_copy(host_, node, item.slot);
       add_why(job, item.position, WhyReason::kDiskPutFailed, code);

@@ -189,7 +189,7 @@ class Cache::Impl {
 
   // cache_promote.cc
   void promote_for_load(Request& request, uint32_t cut);
-  void end_fill_for_load(Request& request, NodeId node, uint32_t position, bool arrived, Code code);
+  void end_fill_for_load(Request& request, NodeId node, uint32_t entry, bool arrived, Code code);
   void fail_fills_of_load(Request& request, Code code);
   void queue_load(Request& request);
   void pump_loads();
@@ -226,8 +226,9 @@ class Cache::Impl {
   Fifo<QueuedPut> disk_put_queue_;
   uint32_t disk_puts_open_ = 0;   // likewise
   uint32_t moves_open_ = 0;       // of these, those that leave the host tier afterwards
+  TimePoint moves_at_;            // not before
   bool disk_usable_ = true;       // no rank has given its disk up
-  bool disk_clear_owed_ = false;  // the records on disk are still those of before a clear()
+  bool disk_clear_owed_ = false;  // the ranks must still be told of a clear()
   bool disk_clear_open_ = false;  // the ranks are at it
   TimePoint disk_clear_at_;       // not before
   Fifo<CacheEvent> events_;

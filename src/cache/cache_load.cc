@@ -48,8 +48,17 @@ Result<uint32_t> Cache::Impl::load(RequestId id, std::span<const BlockKey> keys,
   const uint32_t cut = view_.usable_cut(bound, loadable);
   const bool short_of_room = cut == bound && bound < computed_blocks + offered;
   const uint32_t started = start_load(request, cut, device_blocks, offered, deadline);
-  explain_unserved(request, computed_blocks + started,
-                   short_of_room ? WhyReason::kLoadFailed : WhyReason::kNoDeviceBlock);
+  if (started == 0 && cut > view_.first_uncomputed()) {
+    // All of it had to come by way of the host tier, and none of it could begin to.
+    const bool is_full = request.load_code == Code::kNoSpace;
+    request.why.start(computed_blocks);
+    request.why.add(
+        WhySpan{computed_blocks, static_cast<uint32_t>(request.keys.size()) - computed_blocks,
+                is_full ? WhyReason::kNoHostSpace : WhyReason::kLoadFailed, request.load_code});
+  } else {
+    explain_unserved(request, computed_blocks + started,
+                     short_of_room ? WhyReason::kLoadFailed : WhyReason::kNoDeviceBlock);
+  }
   visit_path(request, computed_blocks + started, computed_blocks == 0);
   return started;
 }

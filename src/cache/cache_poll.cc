@@ -144,6 +144,8 @@ void Cache::Impl::notice_memory_losses() {
   if (!lost || !protections_.memory_loss) return;
   if (disk_ != nullptr) {
     host_.drop_all();  // what lies on disk is still there
+    // The rank may have answered before it lost what it had brought.
+    jobs_.fail_fills(Code::kUnavailable);
   } else {
     forget_tiers();
   }

@@ -335,7 +335,7 @@ void Cache::Impl::end_fill(NodeId node, uint32_t position, Code code) {
     if (request == nullptr) return;
     if (waiter.is_load) {
       if (request->loading && request->load_serial == waiter.serial) {
-        end_fill_for_load(*request, node, position, arrived, code);
+        end_fill_for_load(*request, node, waiter.entry, arrived, code);
       }
       return;
     }

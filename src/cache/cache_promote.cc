@@ -38,6 +38,7 @@ void Cache::Impl::promote_for_load(Request& request, uint32_t cut) {
       fills_.wait(node, {.request = request.index,
                          .generation = request.generation,
                          .serial = request.load_serial,
+                         .entry = static_cast<uint32_t>(&state - request.load_states.data()),
                          .is_load = true});
       ++request.load_unsettled;
       if (job != nullptr && job->items.size() == config_.job_blocks_max) {
@@ -48,16 +49,18 @@ void Cache::Impl::promote_for_load(Request& request, uint32_t cut) {
   submit_or_cancel(job);
 }
 
-void Cache::Impl::end_fill_for_load(Request& request, NodeId node, uint32_t position, bool arrived,
+void Cache::Impl::end_fill_for_load(Request& request, NodeId node, uint32_t entry, bool arrived,
                                     Code code) {
-  LoadState& state = load_state(request, index_.group(node), position);
+  LoadState& state = request.load_states[entry];
   if (state != LoadState::kFilling) return;
   if (!arrived) {
     end_load_entry(request, state, code == Code::kOk ? Code::kCancelled : code);
     return;
   }
-  if (protections_.load_holds) hold_for(request, node, position);
-  request.load_ready.push_back({node, static_cast<uint32_t>(&state - request.load_states.data())});
+  if (protections_.load_holds) {
+    hold_for(request, node, request.load_first + entry % request.load_count);
+  }
+  request.load_ready.push_back(entry);
   queue_load(request);
 }
 
@@ -91,19 +94,26 @@ bool Cache::Impl::pump_load(Request& request) {
   Job* job = nullptr;
   size_t taken = 0;
   for (; taken < request.load_ready.size() && capacity > 0; ++taken, --capacity) {
-    const LoadReady& ready = request.load_ready[taken];
-    LoadState& state = request.load_states[ready.entry];
-    const uint32_t position = request.load_first + ready.entry % request.load_count;
-    const GroupId group(static_cast<uint8_t>(ready.entry / request.load_count));
+    const uint32_t entry = request.load_ready[taken];
+    LoadState& state = request.load_states[entry];
+    const uint32_t position = request.load_first + entry % request.load_count;
+    const GroupId group(static_cast<uint8_t>(entry / request.load_count));
+    // Looked up anew: while it waited for room it may have been lost with a rank's memory, found
+    // bad, or cleared.
+    const NodeId node = index_.find(request.keys[position], group);
+    if (node == kNoNode || !host_.has(node)) {
+      end_load_entry(request, state, Code::kUnavailable);
+      continue;
+    }
     if (job == nullptr) {
       job = jobs_.start(OpKind::kLoad, request.load_deadline, request.index, request.generation);
       if (job == nullptr) break;
     }
     state = LoadState::kPending;
-    JobItem& item = add_item(*job, ready.node, request.keys[position], group, position);
-    item.slot = host_.slot(ready.node);
+    JobItem& item = add_item(*job, node, request.keys[position], group, position);
+    item.slot = host_.slot(node);
     item.has_slot = true;
-    item.device_block = request.load_blocks[ready.entry];
+    item.device_block = request.load_blocks[entry];
     ++request.device_references;
     if (job->items.size() == config_.job_blocks_max) submit(*std::exchange(job, nullptr));
   }

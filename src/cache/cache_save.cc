@@ -2,6 +2,7 @@
 //
 // Device → host tier → store, by write policy and in prefix order.
 #include <algorithm>
+#include <utility>
 
 #include <fmt/core.h>
 
@@ -123,8 +124,7 @@ bool Cache::Impl::pump_save(Request& request) {
     if (job != nullptr) {
       capacity -= job->items.size() - before;
       if (job->items.size() + groups() > config_.job_blocks_max) {
-        submit(*job);
-        job = nullptr;
+        submit_or_cancel(std::exchange(job, nullptr));
       }
     }
     if (!goes_on) {

@@ -20,6 +20,7 @@ class FillTable {
     uint32_t request = 0;
     uint32_t generation = 0;
     uint32_t serial = 0;  // which of the request's prefetches, or of its loads
+    uint32_t entry = 0;   // of a load: in its load_states
     uint32_t next = 0;
     bool is_load = false;
   };

@@ -80,6 +80,15 @@ JobTable::Answer JobTable::merge(const Completion& completion) {
   return answer;
 }
 
+void JobTable::fail_fills(Code code) {
+  for (Job& job : jobs_) {
+    if (!job.live || !fills_host(job.kind)) continue;
+    for (JobItem& item : job.items) {
+      if (severity(code) > severity(item.code)) item.code = code;
+    }
+  }
+}
+
 void JobTable::retire_if_closed(Job& job) {
   if (job.items_open != 0) return;
   TIERCEL_ASSERT(job.live, "a job is retired once");

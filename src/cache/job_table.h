@@ -22,6 +22,11 @@ namespace tiercel {
 
 inline constexpr uint32_t kNoRequest = UINT32_MAX;
 
+// Whether an operation of this kind brings a block into the host tier.
+constexpr bool fills_host(OpKind kind) {
+  return kind == OpKind::kSave || kind == OpKind::kStoreGet || kind == OpKind::kDiskGet;
+}
+
 struct JobItem {
   BlockKey key;
   NodeId node = kNoNode;  // held by this item until it is settled; kNoNode for exists and remove
@@ -73,6 +78,10 @@ class JobTable {
   };
   // Merges one completion: ok < not_found < anything else, the first of equals stays.
   Answer merge(const Completion& completion);
+
+  // What still comes into the host tier will have failed with `code`, whatever is answered from now
+  // on.
+  void fail_fills(Code code);
 
   // Ends the job if no item is open; its id is never used again.
   void retire_if_closed(Job& job);

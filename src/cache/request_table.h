@@ -26,12 +26,6 @@ inline constexpr DeviceBlockId kNoDeviceBlock{UINT32_MAX};
 // kFilling: waits for the block to come from disk into the host tier.
 enum class LoadState : uint8_t { kNotNeeded, kFilling, kPending, kOk, kFailed };
 
-// A block of a load that has arrived in the host tier and can go on to the device.
-struct LoadReady {
-  NodeId node = kNoNode;  // held for the request
-  uint32_t entry = 0;     // of load_states
-};
-
 struct Request {
   RequestId id;
   uint32_t index = 0;       // in the table
@@ -56,8 +50,8 @@ struct Request {
   uint32_t load_serial = 0;            // tells the fills of this load from those of earlier ones
   TimePoint load_deadline = kNoDeadline;
   std::vector<DeviceBlockId> load_blocks;  // as load_states; of those that come from disk
-  std::vector<LoadReady> load_ready;
-  bool load_queued = false;  // waits in the list of loads to go on with
+  std::vector<uint32_t> load_ready;        // entries that have come from disk and can go on
+  bool load_queued = false;                // waits in the list of loads to go on with
 
   // The prefetch in progress.
   bool prefetching = false;

@@ -330,7 +330,8 @@ class RankWorker::Impl {
     bool any = false;
     while (!waiting.empty() && !disk_refuses_) {
       const BlockOp op = waiting[0];
-      // Puts, which nobody waits for, leave room for gets.
+      // Puts, which nobody waits for, leave room for gets; they come last, and the others must wait
+      // for the disk as if it were busy.
       if (kind == OpKind::kDiskPut && disk_.in_flight(kind) >= options_.disk_puts_max) {
         disk_refuses_ = true;
         break;

@@ -217,5 +217,20 @@ TEST_F(CacheSave, TailGoesBeforeHead) {
   EXPECT_EQ(ready(first), 2u);
 }
 
+TEST_F(CacheSave, AJobThatIsTooSmallForABlocksGroupsAndFindsNoRoomIsGivenBack) {
+  CacheConfig config = test_config(4);
+  config.spec = test_spec(2);
+  config.payload_bytes = {{64}, {64}};
+  config.job_blocks_max = 1;
+  open(config);
+  const auto keys = test_keys(40);
+  ASSERT_TRUE(cache->save(RequestId(1), keys, 0, device(40)));
+  ASSERT_TRUE(cache->commit(RequestId(1), 160));
+  settle();
+  EXPECT_EQ(cache->stats().jobs_in_flight, 0u);
+  ASSERT_TRUE(cache->finish(RequestId(1)));
+  EXPECT_EQ(cache->check(true), "");
+}
+
 }  // namespace
 }  // namespace tiercel

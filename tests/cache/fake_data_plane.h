@@ -43,12 +43,16 @@ class FakeDataPlane final : public DataPlane {
   RankStats stats(uint32_t rank) const override {
     return rank < rank_stats.size() ? rank_stats[rank] : RankStats{};
   }
+  uint64_t memory_epoch(uint32_t rank) const override {
+    return rank < memory_epochs.size() ? memory_epochs[rank] : 0;
+  }
   Status close(TimePoint) override {
     closed_ = true;
     return {};
   }
 
-  std::vector<RankStats> rank_stats;  // what stats() says; nothing beyond
+  std::vector<RankStats> rank_stats;    // what stats() says; nothing beyond
+  std::vector<uint64_t> memory_epochs;  // what memory_epoch() says; 0 beyond
 
   struct Open {
     BlockOp op;
@@ -89,6 +93,13 @@ class FakeDataPlane final : public DataPlane {
   size_t complete_all(OpKind kind, Code code = Code::kOk) {
     return complete_all(kind, [&](const BlockOp&, uint32_t) { return code; });
   }
+  // What has ended well on the rank and was not polled yet has ended in another way.
+  void spoil(uint32_t rank, Code code) {
+    for (Completion& completion : done_) {
+      if (completion.rank == rank && completion.code == Code::kOk) completion.code = code;
+    }
+  }
+  bool all_polled() const { return done_.empty(); }
   // A completion that nobody may have asked for.
   void raw(const Completion& completion) { done_.push_back(completion); }
 

@@ -91,6 +91,9 @@ class FieldCase : public CacheFixture {
     cache = CacheFactory::create(protections, config, *plane, clock).value();
   }
 
+  // What is counted from now on is another cache's.
+  void forget_counters() { counters_ = {}; }
+
   // A poll; with all protections on also the invariants, and that no counter falls.
   std::vector<CacheEvent> poll() {
     std::vector<CacheEvent> events(256);

@@ -39,20 +39,28 @@ inline Namespace test_namespace(uint64_t number = 0) {
   return name_space;
 }
 
-// Memory with guards; a touch outside the middle is found by comparing pictures.
+// Memory with guards; a touch outside the middle is found by comparing pictures. The middle begins
+// at a page, as a disk wants it.
 class GuardedMemory {
  public:
-  explicit GuardedMemory(size_t bytes, uint64_t seed) : whole_(bytes + 2 * kGuard) {
-    fill_random(whole_, seed);
+  explicit GuardedMemory(size_t bytes, uint64_t seed)
+      : bytes_(bytes + 2 * kGuard), pages_((bytes_ + kPageBytes - 1) / kPageBytes) {
+    fill_random(all(), seed);
   }
-  std::span<std::byte> middle() {
-    return std::span(whole_).subspan(kGuard, whole_.size() - 2 * kGuard);
-  }
-  const std::vector<std::byte>& whole() const { return whole_; }
-  static constexpr size_t kGuard = 512;
+  std::span<std::byte> middle() { return all().subspan(kGuard, bytes_ - 2 * kGuard); }
+  std::span<const std::byte> whole() const { return {pages_.data()->bytes, bytes_}; }
+  static constexpr size_t kGuard = 4096;
 
  private:
-  std::vector<std::byte> whole_;
+  static constexpr size_t kPageBytes = 4096;
+  struct alignas(kPageBytes) Page {
+    std::byte bytes[kPageBytes];
+  };
+
+  std::span<std::byte> all() { return {pages_.data()->bytes, bytes_}; }
+
+  size_t bytes_;
+  std::vector<Page> pages_;
 };
 
 // What may have changed: bytes [begin, end) of the middle of one memory.
@@ -90,9 +98,10 @@ class TestRank {
   }
 
   std::unique_ptr<RankWorker> make_worker(std::unique_ptr<Store> store, const Clock& clock,
-                                          std::optional<RankWorkerOptions> with = std::nullopt) {
+                                          std::optional<RankWorkerOptions> with = std::nullopt,
+                                          std::unique_ptr<RankDisk> disk = nullptr) {
     auto worker = RankWorker::create(with.value_or(options()), geometry_, host(), &copier_,
-                                     std::move(store), clock);
+                                     std::move(store), clock, std::move(disk));
     EXPECT_TRUE(worker) << worker.error().to_string();
     return std::move(*worker);
   }
@@ -128,13 +137,15 @@ class TestRank {
 
   void take_picture() {
     picture_.clear();
-    for (const GuardedMemory& memory : memories_) picture_.push_back(memory.whole());
+    for (const GuardedMemory& memory : memories_) {
+      picture_.emplace_back(memory.whole().begin(), memory.whole().end());
+    }
   }
 
   // True if no byte outside `allowed` differs from the last picture.
   ::testing::AssertionResult only_changed(const std::vector<Range>& allowed = {}) const {
     for (size_t m = 0; m < memories_.size(); ++m) {
-      const std::vector<std::byte>& now = memories_[m].whole();
+      const std::span<const std::byte> now = memories_[m].whole();
       for (size_t i = 0; i < now.size(); ++i) {
         if (now[i] == picture_[m][i]) continue;
         bool in_range = false;
