@@ -11,7 +11,7 @@
 //   open                  the cache is open
 //   save PROMPT BLOCKS    so many blocks of the prompt will be saved
 //   disk PROMPT BLOCKS    so many leading blocks are on disk now; fewer than before: evicted
-//   read PROMPT OFFERED LOADED WRONG
+//   read PROMPT OFFERED LOADED WRONG [WHY]
 //   closing, closed
 //   error TEXT            it ends with 1
 #include <charconv>
@@ -65,7 +65,8 @@ class Program {
 
   Status read(const Prompt& prompt) {
     TIERCEL_TRY_ASSIGN(const RigRead read, rig_.read(prompt.number, prompt.blocks));
-    say(words("read", {prompt.number, read.offered, read.loaded, read.wrong}));
+    const std::string line = words("read", {prompt.number, read.offered, read.loaded, read.wrong});
+    say(read.why.empty() ? line : line.substr(0, line.size() - 1) + " " + read.why + "\n");
     return {};
   }
 

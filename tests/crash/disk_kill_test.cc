@@ -201,7 +201,7 @@ class KilledFolder {
     EXPECT_EQ(wrong, 0u) << who << " of " << variant_.text() << ": " << line;
     // Where nothing is written over, a record stands for a whole payload.
     if (!variant_.is_narrow) {
-      EXPECT_EQ(loaded, blocks) << line << ", " << variant_.text();
+      EXPECT_EQ(loaded, blocks) << who << " of " << variant_.text() << ": " << line;
     }
     if (is_reading_) prompts_[prompt].on_disk = loaded;
   }

@@ -157,6 +157,10 @@ Result<RigRead> DiskRig::read(uint64_t prompt, uint32_t blocks) {
   for (uint32_t block = 0; block < read.loaded; ++block) {
     if (!is_right(keys[block], block)) ++read.wrong;
   }
+  if (const WhyRecord* why = cache_->why(request); why != nullptr && read.loaded < read.offered) {
+    read.why = why->to_string();
+    std::replace(read.why.begin(), read.why.end(), '\n', ';');
+  }
   TIERCEL_TRY_ASSIGN(const Farewell farewell, cache_->finish(request));
   if (farewell.device_busy) TIERCEL_TRY(poll_until([this] { return device_released_; }));
   return read;

@@ -42,6 +42,7 @@ struct RigRead {
   uint32_t offered = 0;  // leading blocks that match() had ready
   uint32_t loaded = 0;   // of these came to the device
   uint32_t wrong = 0;    // of these are not what was saved, in any group or rank
+  std::string why;       // if less was loaded than offered; one line
 };
 
 class DiskRig {
