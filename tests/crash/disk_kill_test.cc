@@ -29,7 +29,10 @@ namespace tiercel::testing {
 namespace {
 
 constexpr uint64_t kLivesOfAFolder = 3;
-constexpr uint64_t kPromptsOfALife = 24;
+constexpr uint64_t kPromptsOfALife = 32;
+constexpr uint32_t kHostBlocks = 64;
+// A quarter of the host tier may be on its way to disk at once.
+constexpr uint64_t kPutsMax = kHostBlocks / 4;
 constexpr uint64_t kRoomyBytes = uint64_t{32} << 20;    // for all that a folder's lives write
 constexpr uint64_t kNarrowBytes = uint64_t{512} << 10;  // far less than one life writes
 
@@ -44,8 +47,6 @@ struct Variant {
   bool is_narrow = false;  // blocks give way all the time
 
   uint64_t bytes() const { return (is_narrow ? kNarrowBytes : kRoomyBytes) * ranks; }
-  // A narrow host tier bounds what gives way at once; write_back writes only what leaves it.
-  uint32_t host_blocks() const { return 16; }
   std::string text() const {
     return sync + " " + io + " " + policy + ", " + std::to_string(ranks) + " ranks, " +
            (is_narrow ? "narrow" : "roomy");
@@ -138,8 +139,7 @@ class KilledFolder {
       on_its_way += state.blocks - state.on_disk;
     }
     // What gives way does so for a block that comes; of the last ones nobody was told.
-    const uint64_t gone_since =
-        variant_.is_narrow ? std::min<uint64_t>(on_its_way, variant_.host_blocks()) : 0;
+    const uint64_t gone_since = variant_.is_narrow ? std::min(on_its_way, kPutsMax) : 0;
     EXPECT_LE(lost, gone_since) << variant_.text();
     check_files();
   }
@@ -169,7 +169,7 @@ class KilledFolder {
             variant_.io,
             variant_.policy,
             std::to_string(variant_.ranks),
-            std::to_string(what == "read" ? 64 : variant_.host_blocks()),
+            std::to_string(kHostBlocks),
             std::to_string(first),
             std::to_string(kPromptsOfALife),
             std::to_string(random_.next())};
@@ -197,11 +197,12 @@ class KilledFolder {
     words >> loaded >> wrong;
     totals_.read += loaded;
     totals_.wrong += wrong;
-    totals_.torn += blocks - loaded;
+    totals_.torn += is_reading_ ? blocks - loaded : 0;
     EXPECT_EQ(wrong, 0u) << who << " of " << variant_.text() << ": " << line;
-    // Where nothing is written over, a record stands for a whole payload.
-    if (!variant_.is_narrow) {
-      EXPECT_EQ(loaded, blocks) << who << " of " << variant_.text() << ": " << line;
+    // Where nothing is written over, a record stands for a whole payload. (The writer's host tier
+    // is narrow, so that its loads may be short of room.)
+    if (is_reading_ && !variant_.is_narrow) {
+      EXPECT_EQ(loaded, blocks) << line << ", " << variant_.text();
     }
     if (is_reading_) prompts_[prompt].on_disk = loaded;
   }

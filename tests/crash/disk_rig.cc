@@ -33,6 +33,9 @@ LocalCacheConfig rig_config(const RigOptions& options) {
   config.cache.host_blocks = options.host_blocks;
   config.cache.host_extents = std::min(64u, options.host_blocks);
   config.cache.host_to_disk = options.policy;
+  // Else a prompt that comes finds no free slot and takes one whose block was not moved yet.
+  config.cache.write_back_free_slots =
+      std::min(kPromptBlocksMax * options.groups, options.host_blocks / 2);
   config.huge_pages = false;
   config.verify = options.verify;
   config.disk = options.disk;
