@@ -11,13 +11,15 @@
 #include <string_view>
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 namespace tiercel::testing {
 
 class TempFolder {
  public:
-  TempFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "tiercel_cli_XXXXXX").string();
+  explicit TempFolder(
+      const std::filesystem::path& parent = std::filesystem::temp_directory_path()) {
+    std::string pattern = (parent / "tiercel_cli_XXXXXX").string();
     if (::mkdtemp(pattern.data()) == nullptr) ADD_FAILURE() << "no folder at " << pattern;
     path_ = pattern;
   }
@@ -36,6 +38,13 @@ class TempFolder {
  private:
   std::string path_;
 };
+
+// For many small files that nobody needs to find after a loss of power.
+inline std::filesystem::path memory_folder() {
+  const std::filesystem::path shared_memory = "/dev/shm";
+  return ::access(shared_memory.c_str(), W_OK) == 0 ? shared_memory
+                                                    : std::filesystem::temp_directory_path();
+}
 
 inline std::string read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);

@@ -49,6 +49,12 @@ Status check_path(const std::string& path) {
   return Error(Code::kInvalid, "disk_path is " + quoted_path(path) + "; allowed: a folder");
 }
 
+// With the option that the folder comes from.
+Result<DiskPath> named(Result<DiskPath> folder) {
+  if (folder) return folder;
+  return Error(folder.code(), "disk_path: " + folder.error().message());
+}
+
 Result<DiskFolderId> random_folder_id() {
   DiskFolderId id;
   size_t done = 0;
@@ -179,8 +185,8 @@ std::optional<Error> Folder::fault_of(const DiskRankFolder& rank) const {
 
 Status Folder::start() {
   lock_deadline_ = SystemClock().now() + std::min(options_.lock_wait, kLockWaitMax);
-  TIERCEL_TRY_ASSIGN(root_, open_disk_folder(options_.path, DiskOpen::kMake));
-  TIERCEL_TRY_ASSIGN(instance_, open_disk_folder(root_, options_.instance, DiskOpen::kMake));
+  TIERCEL_TRY_ASSIGN(root_, named(open_disk_folder(options_.path, DiskOpen::kMake)));
+  TIERCEL_TRY_ASSIGN(instance_, named(open_disk_folder(root_, options_.instance, DiskOpen::kMake)));
   std::optional<Error> fault;
   for (uint32_t rank = 0; rank < rank_count(); ++rank) {
     TIERCEL_TRY_ASSIGN(DiskRankFolder folder, open_rank(rank, DiskOpen::kMake));

@@ -115,6 +115,7 @@ class RankDiskImpl final : public RankDisk {
   void begin_clears(TimePoint now);
   void write_header(TimePoint now);
   void take_header_answer(int64_t result);
+  void note_header_written(TimePoint now);
   void end_clears(Code code);
   void advance_full_sync(TimePoint now);
   void begin_full_sync(TimePoint now);
@@ -153,6 +154,9 @@ class RankDiskImpl final : public RankDisk {
   // A process that was killed may have left the header that counts in the system's memory only. The
   // other one must not be written over before it is on the disk.
   bool header_is_durable_ = false;
+  // A clear is written over both pages, one after the other: the one that is left when the other is
+  // damaged must not know of less.
+  bool is_second_header_ = false;
   uint64_t header_sync_ = 0;
   uint64_t header_sync_failures_ = 0;
 

@@ -146,13 +146,20 @@ void RankDiskImpl::advance_clears(TimePoint now) {
     if (metadata.failures() != header_sync_failures_) {
       end_clears(metadata.failure());
     } else if (header_stage_ == HeaderStage::kSync) {
-      end_clears(Code::kOk);
+      header_.accept();
+      note_header_written(now);
     } else {
       header_is_durable_ = true;
       write_header(now);
     }
   }
   if (header_stage_ == HeaderStage::kNone && !waiting_clears_.empty()) begin_clears(now);
+}
+
+void RankDiskImpl::note_header_written(TimePoint now) {
+  if (is_second_header_) return end_clears(Code::kOk);
+  is_second_header_ = true;
+  write_header(now);
 }
 
 void RankDiskImpl::begin_clears(TimePoint now) {
@@ -179,17 +186,21 @@ void RankDiskImpl::take_header_answer(int64_t result) {
   if (!header_.take(result, queue_)) return;
   DiskSyncer& metadata = syncer(DiskFile::kMetadata);
   metadata.note_write();
-  if (header_.code() != Code::kOk || !protections_.sync_clear) return end_clears(header_.code());
+  if (header_.code() != Code::kOk) return end_clears(header_.code());
+  if (!protections_.sync_clear) {
+    header_.accept();
+    return note_header_written(clock_.now());
+  }
   header_sync_ = metadata.request();
   header_stage_ = HeaderStage::kSync;
   note_asked(clears_, clock_.now());
 }
 
 void RankDiskImpl::end_clears(Code code) {
-  if (code == Code::kOk) header_.accept();
   for (const uint32_t index : clears_) end(index, code);
   clears_.clear();
   header_stage_ = HeaderStage::kNone;
+  is_second_header_ = false;
 }
 
 void RankDiskImpl::advance_full_sync(TimePoint now) {

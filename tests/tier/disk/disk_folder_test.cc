@@ -258,11 +258,11 @@ TEST_F(DiskFolderTest, BadOptionsAreNamedWithTheirValue) {
 
 TEST_F(DiskFolderTest, APathThatCannotBeUsedIsNamedWithTheReason) {
   options.path = temp_.write("file", "mine");
-  EXPECT_EQ(refusal(), "invalid: " + quoted_path(options.path) +
+  EXPECT_EQ(refusal(), "invalid: disk_path: " + quoted_path(options.path) +
                            " is not a folder; name another, or remove it");
   EXPECT_EQ(testing::read_file(options.path), "mine");
   options.path = temp_.path("missing/tier");
-  EXPECT_EQ(refusal(), "unavailable: folder " + quoted_path(options.path) +
+  EXPECT_EQ(refusal(), "unavailable: disk_path: folder " + quoted_path(options.path) +
                            " cannot be made: its parent is not there; make it, or mount what "
                            "belongs there");
 }
@@ -271,7 +271,8 @@ TEST_F(DiskFolderTest, LinksBelowTheFolderAreNotFollowed) {
   fs::create_directories(options.path);
   fs::create_directory(temp_.path("elsewhere"));
   fs::create_directory_symlink(temp_.path("elsewhere"), options.path + "/main");
-  EXPECT_TRUE(says(refusal(), "invalid: " + quoted_path(options.path + "/main") + " is "));
+  EXPECT_TRUE(
+      says(refusal(), "invalid: disk_path: " + quoted_path(options.path + "/main") + " is "));
   fs::remove(options.path + "/main");
   fs::create_directories(file("rank0"));
   const std::string target = temp_.write("target", "mine");
@@ -296,7 +297,7 @@ TEST_F(DiskFolderTest, AFolderThatCannotBeWrittenIsNamed) {
               // Root may write everywhere.
               if (::geteuid() == 0 && ::setuid(65534) != 0) return "cannot become nobody";
               const std::string text = refusal();
-              const std::string wanted = "unavailable: cannot make folder " +
+              const std::string wanted = "unavailable: disk_path: cannot make folder " +
                                          quoted_path(options.path + "/main") +
                                          ": Permission denied";
               return text == wanted ? "" : text;

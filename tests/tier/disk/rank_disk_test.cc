@@ -261,7 +261,8 @@ TEST(RankDisk, ClearMakesOlderRecordsInvalidAndLeavesLaterOnes) {
   for (const uint64_t token : {2, 10, 3, 11, 4}) EXPECT_EQ(rig.code_of(token), Code::kOk);
   EXPECT_EQ(rig.records().size(), 1u);
   EXPECT_EQ(rig.block_in(4), 4u);
-  EXPECT_EQ(rig.read_header()->generation, 1u) << "clears that wait together share a header";
+  // Once over each page, so that damage to one does not bring back what was cleared.
+  EXPECT_EQ(rig.read_header()->generation, 2u) << "clears that wait together share their headers";
   rig.stop();
   rig.open();
   EXPECT_EQ(rig.rank_disk->start_clear(12), Code::kOk);
