@@ -40,6 +40,10 @@ int run_replay_command(const CommandLineOptions& command_line, const CommandCont
 // docs/performance.md
 int run_bench_command(const CommandLineOptions& command_line, const CommandContext& context);
 
+// docs/operations.md: looks at a disk tier; reads and checks all of it.
+int run_inspect_command(const CommandLineOptions& command_line, const CommandContext& context);
+int run_verify_command(const CommandLineOptions& command_line, const CommandContext& context);
+
 // Every store and wrapper of this build with its options, as text.
 int run_stores_command(const CommandContext& context);
 

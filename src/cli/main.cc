@@ -3,6 +3,7 @@
 // The command line of the tool. What it may say comes from the option tables; what it does is in
 // the commands.
 
+#include <array>
 #include <atomic>
 #include <csignal>
 #include <cstdio>
@@ -19,6 +20,7 @@
 
 #include "cli/bench_options.h"
 #include "cli/commands.h"
+#include "cli/disk_tool.h"
 #include "cli/replay_options.h"
 
 namespace tiercel {
@@ -130,7 +132,10 @@ int run(int argc, char** argv) {
   CLI::App& bench = *app.add_subcommand(
       "bench",
       "Measure the parts beside their plain limits: key, checksum, index, host, copy, ring, "
-      "cache");
+      "cache, disk");
+  CLI::App& inspect = *app.add_subcommand("inspect", "Show what is in a disk tier");
+  CLI::App& verify = *app.add_subcommand(
+      "verify", "Read all of a disk tier, check every byte, and drop what is bad (--repair)");
   CLI::App& stores = *app.add_subcommand("stores", "List the stores of this build");
   CLI::App& version = *app.add_subcommand("version", "Print the version");
   replay.footer(
@@ -144,7 +149,25 @@ int run(int argc, char** argv) {
   const auto bench_bound = bind(bench, bench_table);
   std::vector<std::string> bench_subjects;
   bench.add_option("subject", bench_subjects, "Subjects to measure; none is all of them");
-  for (CLI::App* command : {&replay, &bench, &stores, &version}) command->allow_extras();
+  // What the two have takes a folder as a plain word.
+  struct DiskTool {
+    CLI::App& command;
+    OptionTable table;
+    int (*run)(const CommandLineOptions&, const CommandContext&);
+    std::vector<std::unique_ptr<BoundOption>> bound;
+    std::vector<std::string> folders;
+  };
+  std::array<DiskTool, 2> disk_tools{
+      DiskTool{inspect, inspect_option_table(), run_inspect_command, {}, {}},
+      DiskTool{verify, verify_option_table(), run_verify_command, {}, {}}};
+  for (DiskTool& tool : disk_tools) {
+    tool.bound = bind(tool.command, tool.table);
+    tool.command.add_option("DIR", tool.folders, "Folder of the disk tier")->expected(0, 1);
+    tool.command.footer("See docs/operations.md.");
+  }
+  for (CLI::App* command : {&replay, &bench, &inspect, &verify, &stores, &version}) {
+    command->allow_extras();
+  }
 
   try {
     app.parse(argc, argv);
@@ -163,7 +186,8 @@ int run(int argc, char** argv) {
   if (chosen.empty()) {
     const auto extra = app.remaining();
     if (!extra.empty())
-      return refuse_unknown(extra.front(), app, {"replay", "bench", "stores", "version"});
+      return refuse_unknown(extra.front(), app,
+                            {"replay", "bench", "inspect", "verify", "stores", "version"});
     std::cout << app.help();
     return kExitOk;
   }
@@ -177,6 +201,10 @@ int run(int argc, char** argv) {
     if (&command == &bench) {
       for (const Option& option : bench_table.options()) known.push_back(option_flag(option.name));
     }
+    for (const DiskTool& tool : disk_tools) {
+      if (&command != &tool.command) continue;
+      for (const Option& option : tool.table.options()) known.push_back(option_flag(option.name));
+    }
     return refuse_unknown(extra.front(), command, known);
   }
   if (&command == &version) return run_version_command(context);
@@ -188,6 +216,12 @@ int run(int argc, char** argv) {
       options.emplace_back("subjects", CLI::detail::join(bench_subjects, ","));
     }
     return run_bench_command(options, context);
+  }
+  for (const DiskTool& tool : disk_tools) {
+    if (&command != &tool.command) continue;
+    CommandLineOptions options = given(tool.bound);
+    for (const std::string& folder : tool.folders) options.emplace_back("disk_path", folder);
+    return tool.run(options, context);
   }
   return run_replay_command(given(bound), context);
 }

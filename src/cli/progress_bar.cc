@@ -18,7 +18,7 @@ void ProgressBar::show(uint64_t done, uint64_t all) {
   drawn_ = true;
   const uint64_t filled = kWidth * done / all;
   out_ << "\r[" << std::string(filled, '#') << std::string(kWidth - filled, '.') << "] "
-       << 100 * done / all << " %  " << done << " of " << all << " requests" << std::flush;
+       << 100 * done / all << " %  " << done << " of " << all << " " << unit_ << std::flush;
 }
 
 ProgressBar::~ProgressBar() {

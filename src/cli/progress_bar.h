@@ -5,6 +5,8 @@
 
 #include <cstdint>
 #include <ostream>
+#include <string>
+#include <utility>
 
 #include "tiercel/clock.h"
 
@@ -13,7 +15,9 @@ namespace tiercel {
 // Redraws one line of `out`, a few times a second at most; the destructor wipes it away.
 class ProgressBar {
  public:
-  ProgressBar(std::ostream& out, const Clock& clock) : out_(out), clock_(clock) {}
+  // `unit`: what is counted.
+  ProgressBar(std::ostream& out, const Clock& clock, std::string unit = "requests")
+      : out_(out), clock_(clock), unit_(std::move(unit)) {}
   ~ProgressBar();
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
@@ -23,6 +27,7 @@ class ProgressBar {
  private:
   std::ostream& out_;
   const Clock& clock_;
+  const std::string unit_;
   TimePoint next_{};
   bool drawn_ = false;
 };
