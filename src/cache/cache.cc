@@ -76,11 +76,6 @@ uint32_t bound_puts(const Protections& protections, const CacheConfig& config, u
                                : UINT32_MAX;
 }
 
-// Whether an operation of this kind brings a block into the host tier.
-bool fills_host(OpKind kind) {
-  return kind == OpKind::kSave || kind == OpKind::kStoreGet || kind == OpKind::kDiskGet;
-}
-
 }  // namespace
 
 Cache::Impl::Impl(const Protections& protections, const CacheConfig& config,
@@ -346,7 +341,7 @@ bool Cache::Impl::settled() const {
 
 void Cache::Impl::clear() {
   existence_.clear();
-  disk_clear_owed_ = disk_ != nullptr;
+  disk_clear_owed_ = disk_ != nullptr && protections_.disk_clear;
   forget_tiers();
 }
 

@@ -114,17 +114,22 @@ void Cache::Impl::queue_disk_put(NodeId node, Request* request, uint32_t positio
 void Cache::Impl::pump_disk() {
   if (disk_ == nullptr) return;
   pump_disk_clear();
-  // Records of before a clear() must not get numbers of after it.
-  if (disk_clear_owed_ && !disk_clear_open_) return;
+  // A clear() that is not through may be tried again, and then takes what was put meanwhile.
+  if (disk_clear_owed_) return;
   pump_disk_puts();
   pump_moves();
 }
 
 void Cache::Impl::pump_disk_clear() {
-  if (!disk_clear_owed_ || disk_clear_open_ || clock_.now() < disk_clear_at_ || room(0) == 0)
+  if (!disk_clear_owed_ || disk_clear_open_ || clock_.now() < disk_clear_at_) return;
+  Job* job = nullptr;
+  if (room(0) > 0) {
+    job = jobs_.start(OpKind::kDiskClear, clock_.now() + config_.save_deadline, kNoRequest, 0);
+  }
+  if (job == nullptr) {
+    disk_clear_at_ = clock_.now() + kClearRetry;
     return;
-  Job* job = jobs_.start(OpKind::kDiskClear, clock_.now() + config_.save_deadline, kNoRequest, 0);
-  if (job == nullptr) return;
+  }
   disk_clear_open_ = true;
   add_item(*job, kNoNode, BlockKey{}, GroupId(0), 0);
   submit(*job);

@@ -118,6 +118,7 @@ class Cache::Impl {
   void submit_or_cancel(Job* job);
   void take_completions();
   void notice_memory_losses();
+  void fail_fills_under_way();
   void close_item(Job& job, JobItem& item);
   void settle(Job& job, JobItem& item, Code code);
   void expire(Job& job);

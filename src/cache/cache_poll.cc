@@ -144,9 +144,20 @@ void Cache::Impl::notice_memory_losses() {
   if (!lost || !protections_.memory_loss) return;
   if (disk_ != nullptr) {
     host_.drop_all();  // what lies on disk is still there
+    fail_fills_under_way();
   } else {
     forget_tiers();
   }
+}
+
+void Cache::Impl::fail_fills_under_way() {
+  // The rank that has lost its memory may have answered for its part already.
+  jobs_.for_each([](Job& job) {
+    if (!fills_host(job.kind)) return;
+    for (JobItem& item : job.items) {
+      if (!item.settled && item.code == Code::kOk) item.code = Code::kUnavailable;
+    }
+  });
 }
 
 void Cache::Impl::close_item(Job& job, JobItem& item) {

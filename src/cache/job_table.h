@@ -22,6 +22,11 @@ namespace tiercel {
 
 inline constexpr uint32_t kNoRequest = UINT32_MAX;
 
+// Whether an operation of this kind brings a block into the host tier.
+constexpr bool fills_host(OpKind kind) {
+  return kind == OpKind::kSave || kind == OpKind::kStoreGet || kind == OpKind::kDiskGet;
+}
+
 struct JobItem {
   BlockKey key;
   NodeId node = kNoNode;  // held by this item until it is settled; kNoNode for exists and remove
@@ -85,6 +90,12 @@ class JobTable {
   uint32_t in_flight() const { return in_flight_; }
   uint32_t room() const { return jobs_max_ - in_flight_; }
 
+  template <typename Visit>
+  void for_each(Visit&& visit) {
+    for (Job& job : jobs_) {
+      if (job.live) visit(job);
+    }
+  }
   template <typename Visit>
   void for_each(Visit&& visit) const {
     for (const Job& job : jobs_) {

@@ -331,7 +331,10 @@ class RankWorker::Impl {
     while (!waiting.empty() && !disk_refuses_) {
       const BlockOp op = waiting[0];
       // Puts, which nobody waits for, leave room for gets.
-      if (kind == OpKind::kDiskPut && disk_.in_flight(kind) >= options_.disk_puts_max) break;
+      if (kind == OpKind::kDiskPut && disk_.in_flight(kind) >= options_.disk_puts_max) {
+        disk_refuses_ = true;
+        break;
+      }
       uint32_t promised = 0;
       // As for a store: a slot that does not hold what the control plane believes is never kept.
       const bool proven = kind != OpKind::kDiskPut || slots_.check(op, &promised) == Code::kOk;
@@ -453,7 +456,7 @@ class RankWorker::Impl {
   Fifo<Completion> completions_;
   size_t in_flight_ = 0;        // submitted and not yet taken
   bool store_refuses_ = false;  // busy: not asked again within one progress()
-  bool disk_refuses_ = false;   // the same
+  bool disk_refuses_ = false;   // the same, or it has as many puts as it is given
   bool closing_ = false;
   bool closed_ = false;
   SharedStats counters_;
