@@ -341,7 +341,7 @@ bool Cache::Impl::settled() const {
 
 void Cache::Impl::clear() {
   existence_.clear();
-  disk_clear_owed_ = disk_ != nullptr;
+  disk_clear_owed_ = disk_ != nullptr && protections_.disk_clear;
   forget_tiers();
 }
 

@@ -121,28 +121,35 @@ void Cache::Impl::queue_disk_put(NodeId node, Request* request, uint32_t positio
 void Cache::Impl::pump_disk() {
   if (disk_ == nullptr) return;
   pump_disk_clear();
-  // Records of before a clear() must not get numbers of after it.
+  // A clear() that is not through may be tried again, and then takes what was put meanwhile.
   if (disk_clear_owed_) return;
   pump_disk_puts();
   pump_moves();
 }
 
 void Cache::Impl::pump_disk_clear() {
-  if (!disk_clear_owed_ || disk_clear_open_ || clock_.now() < disk_clear_at_ || room(0) == 0)
+  if (!disk_clear_owed_ || disk_clear_open_ || clock_.now() < disk_clear_at_) return;
+  Job* job = nullptr;
+  if (room(0) > 0) {
+    job = jobs_.start(OpKind::kDiskClear, clock_.now() + config_.save_deadline, kNoRequest, 0);
+  }
+  if (job == nullptr) {
+    disk_clear_at_ = clock_.now() + kClearRetry;
     return;
-  Job* job = jobs_.start(OpKind::kDiskClear, clock_.now() + config_.save_deadline, kNoRequest, 0);
-  if (job == nullptr) return;
+  }
   disk_clear_open_ = true;
-  disk_clear_owed_ = false;  // until it fails, or clear() is called again
   add_item(*job, kNoNode, BlockKey{}, GroupId(0), 0);
   submit(*job);
 }
 
 void Cache::Impl::settle_disk_clear(Code code) {
   disk_clear_open_ = false;
-  if (code == Code::kOk) return;
-  disk_clear_owed_ = true;
-  disk_clear_at_ = clock_.now() + kClearRetry;
+  if (code == Code::kOk) {
+    // Also for a clear() that came meanwhile: nothing was put since.
+    disk_clear_owed_ = false;
+  } else {
+    disk_clear_at_ = clock_.now() + kClearRetry;
+  }
 }
 
 void Cache::Impl::pump_disk_puts() {

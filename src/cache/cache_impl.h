@@ -228,7 +228,7 @@ class Cache::Impl {
   uint32_t moves_open_ = 0;       // of these, those that leave the host tier afterwards
   TimePoint moves_at_;            // not before
   bool disk_usable_ = true;       // no rank has given its disk up
-  bool disk_clear_owed_ = false;  // the ranks must still be told of a clear()
+  bool disk_clear_owed_ = false;  // a clear() is not through on every rank; no puts meanwhile
   bool disk_clear_open_ = false;  // the ranks are at it
   TimePoint disk_clear_at_;       // not before
   Fifo<CacheEvent> events_;

@@ -23,6 +23,7 @@ struct Protections {
   bool tail_first = true;         // no block is evicted while one behind it stays
   bool put_bound = true;          // what waits for the store is bounded
   bool memory_loss = true;        // slots of a rank that lost its memory count as empty
+  bool disk_clear = true;         // clear() makes the records on disk invalid too
 };
 
 // The only maker of caches; Cache::create calls it with all protections on.

@@ -457,7 +457,7 @@ class RankWorker::Impl {
   Fifo<Completion> completions_;
   size_t in_flight_ = 0;        // submitted and not yet taken
   bool store_refuses_ = false;  // busy: not asked again within one progress()
-  bool disk_refuses_ = false;   // the same
+  bool disk_refuses_ = false;   // the same, or it has as many puts as it is given
   bool closing_ = false;
   bool closed_ = false;
   SharedStats counters_;

@@ -62,6 +62,8 @@ struct Rank {
   size_t in_flight = 0;            // submitted and not yet polled
   uint64_t submitted = 0;
   uint64_t executed_order_max = 0;
+  TimePoint disk_writes_due{};  // the latest of all puts to disk and clears
+  TimePoint disk_clear_due{};   // of the latest clear
   std::array<RecentSlot, kRecentSlots> recent{};
   uint64_t recent_count = 0;  // ever; the last kRecentSlots are kept
 };
@@ -240,7 +242,18 @@ class SeededDataPlane final : public SimulatedDataPlane {
     ++rank.in_flight;
     note_slot(rank, op);
     const uint32_t index = new_flight(flight);
-    push_event({clock_.now() + (is_slow ? slow : usual), next_sequence_++, index});
+    push_event({keep_order_of_clears(rank, op.kind, clock_.now() + (is_slow ? slow : usual)),
+                next_sequence_++, index});
+  }
+
+  // A rank takes operations in order. Most may trade places, but a clear keeps its own among the
+  // puts to disk: what it makes invalid is what was put before it.
+  static TimePoint keep_order_of_clears(Rank& rank, OpKind kind, TimePoint due) {
+    if (kind != OpKind::kDiskClear && kind != OpKind::kDiskPut) return due;
+    due = std::max(due, kind == OpKind::kDiskClear ? rank.disk_writes_due : rank.disk_clear_due);
+    rank.disk_writes_due = std::max(rank.disk_writes_due, due);
+    if (kind == OpKind::kDiskClear) rank.disk_clear_due = due;
+    return due;
   }
 
   uint32_t new_flight(const Flight& flight) {
@@ -261,7 +274,7 @@ class SeededDataPlane final : public SimulatedDataPlane {
 
   static void note_slot(Rank& rank, const BlockOp& op) {
     const SlotGeometry& geometry = rank.worker->geometry();
-    if (op.kind > OpKind::kStorePut || op.group.value() >= geometry.group_count()) return;
+    if (!uses_slot(op.kind) || op.group.value() >= geometry.group_count()) return;
     if (!geometry.offset(op.slot, op.group, rank.worker->rank())) return;
     rank.recent[rank.recent_count++ % kRecentSlots] = {op.slot, op.group};
   }

@@ -3,7 +3,8 @@
 // SimulatedDataPlane: real rank workers on real (small) memory, but when an operation runs, whether
 // it fails, and when its completion arrives is decided by a seed on a virtual clock. So framing,
 // verification and stores are the production code, and every race that delays and reordering can
-// make happens sooner or later and can be repeated exactly.
+// make happens sooner or later and can be repeated exactly. Only a disk clear keeps its place among
+// the disk puts of a rank, as it does on every plane.
 #pragma once
 
 #include <cstdint>

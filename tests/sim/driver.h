@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Driver: one episode of the simulation: a production Cache over simulated ranks, a toy engine on
-// top, and a clock that the driver moves. Steps depend on configuration, episode seed and step
+// top, and a clock that the driver moves. All of them may die at any step and begin anew over what
+// their disks still have. Steps depend on configuration, episode seed and step
 // number only; a step may be left out without changing what the others choose.
 #pragma once
 
@@ -36,10 +37,23 @@ class Driver {
   void set_trace(std::function<void(const std::string&)> trace);
 
  private:
+  struct Process;
   struct World;
+  enum class Ending : uint8_t { kClosed, kCrash, kPowerCut };
 
   void pick_faults(Random& random);
   void lose_rank(Random& random);
+  void pick_disk_faults(Random& random);
+  void restart(Random& random);
+  // False: something has not let go in time.
+  bool close_process(Random& random);
+  // `power_may_go`: also after all has been closed.
+  void begin_anew(Random& random, Ending ending, bool power_may_go = true);
+  void clear(Random& random);
+  // All that was put is safe, and all that was closed is found again.
+  void check_synced();
+  void check_reopened();
+  void count_process();
   void move_clock(Random& random);
   void advance_clock(Duration by, bool finely);
   void settle();
@@ -53,6 +67,8 @@ class Driver {
   const uint64_t seed_;
   const bool faultless_;
   Coverage coverage_;
+  SimulatedFaults faults_;
+  uint64_t process_number_ = 0;
   std::unique_ptr<World> world_;
   std::function<void(const std::string&)> trace_;
 };

@@ -36,6 +36,17 @@ constexpr std::array kCounters = {
     NamedCounter{"exists_asked", &CacheStats::exists_asked},
     NamedCounter{"exists_found", &CacheStats::exists_found},
     NamedCounter{"exists_failed", &CacheStats::exists_failed},
+    NamedCounter{"disk_get_blocks", &CacheStats::disk_get_blocks},
+    NamedCounter{"disk_get_failed", &CacheStats::disk_get_failed},
+    NamedCounter{"disk_get_corrupt", &CacheStats::disk_get_corrupt},
+    NamedCounter{"disk_get_timeout", &CacheStats::disk_get_timeout},
+    NamedCounter{"disk_put_blocks", &CacheStats::disk_put_blocks},
+    NamedCounter{"disk_put_failed", &CacheStats::disk_put_failed},
+    NamedCounter{"disk_put_dropped", &CacheStats::disk_put_dropped},
+    NamedCounter{"disk_put_no_space", &CacheStats::disk_put_no_space},
+    NamedCounter{"disk_evicted_blocks", &CacheStats::disk_evicted_blocks},
+    NamedCounter{"disk_recovered_blocks", &CacheStats::disk_recovered_blocks},
+    NamedCounter{"disk_unreachable_blocks", &CacheStats::disk_unreachable_blocks},
     NamedCounter{"evicted_blocks", &CacheStats::evicted_blocks},
     NamedCounter{"stale_completions", &CacheStats::stale_completions},
     NamedCounter{"unknown_requests", &CacheStats::unknown_requests},
@@ -93,29 +104,38 @@ Match Model::check_match(Cache& cache, std::span<const BlockKey> keys,
   if (ever_cleared_ && match.possible_blocks <= computed_blocks) return match;
 
   const auto groups = static_cast<uint32_t>(window_blocks_.size());
+  bool with_disk = true;
   const auto resident = [&](uint32_t group, uint32_t position) {
     if (position < computed_blocks) return true;
     const GroupId id(static_cast<uint8_t>(group));
     const NodeId node = cache.index().find(keys[position], id);
-    return node != kNoNode && cache.index().is_in(node, Tier::kHost);
+    return node != kNoNode && (cache.index().is_in(node, Tier::kHost) ||
+                               (with_disk && cache.index().is_in(node, Tier::kDisk)));
   };
-  uint32_t cut = served;
-  for (; cut > computed_blocks; --cut) {
-    bool usable = true;
-    for (uint32_t group = 0; group < groups && usable; ++group) {
-      const uint32_t first = window_blocks_[group] == kAll || cut <= window_blocks_[group]
-                                 ? 0
-                                 : cut - window_blocks_[group];
-      for (uint32_t position = first; position < cut && usable; ++position) {
-        usable = resident(group, position);
+  const auto deepest_cut = [&] {
+    uint32_t cut = served;
+    for (; cut > computed_blocks; --cut) {
+      bool usable = true;
+      for (uint32_t group = 0; group < groups && usable; ++group) {
+        const uint32_t first = window_blocks_[group] == kAll || cut <= window_blocks_[group]
+                                   ? 0
+                                   : cut - window_blocks_[group];
+        for (uint32_t position = first; position < cut && usable; ++position) {
+          usable = resident(group, position);
+        }
       }
+      if (usable) break;
     }
-    if (usable) break;
-  }
-  if (match.ready_blocks != std::max(cut, std::min(computed_blocks, served))) {
+    return std::max(cut, std::min(computed_blocks, served));
+  };
+  const uint32_t most = deepest_cut();
+  // Whether a disk that has failed counts is decided at each poll, which cannot be seen from here.
+  with_disk = !config_.disk_faults;
+  const uint32_t least = deepest_cut();
+  if (match.ready_blocks != least && match.ready_blocks != most) {
     fail("match", fmt::format("match of {} blocks, {} of them computed, says that {} are ready; by "
-                              "the index the deepest usable cut is {}",
-                              keys.size(), computed_blocks, match.ready_blocks, cut));
+                              "the index the deepest usable cut is {}, without disk {}",
+                              keys.size(), computed_blocks, match.ready_blocks, most, least));
   }
   return match;
 }
@@ -146,8 +166,18 @@ void Model::check_stats(const Cache& cache, const DataPlane& plane) {
                               now.host_slots_free, now.host_slots_used, now.host_slots_quarantined,
                               now.host_slots_total));
   }
+  const uint64_t disk_blocks = now.tier_blocks[static_cast<size_t>(Tier::kDisk)];
+  gauge("disk_blocks", disk_blocks, now.disk_slots_used);
+  gauge("queued_disk_puts", now.queued_disk_puts, std::max(1u, config_.cache.host_blocks / 4));
+  if (now.disk_slots_free + now.disk_slots_used + now.disk_slots_quarantined !=
+      now.disk_slots_total) {
+    fail("stats", fmt::format("{} disk slots are free, {} used, {} in quarantine, together not {}",
+                              now.disk_slots_free, now.disk_slots_used, now.disk_slots_quarantined,
+                              now.disk_slots_total));
+  }
   if (now.load_timeout + now.load_corrupt > now.load_failed ||
       now.get_timeout + now.get_corrupt > now.get_failed ||
+      now.disk_get_timeout + now.disk_get_corrupt > now.disk_get_failed ||
       now.exists_found + now.exists_failed > now.exists_asked) {
     fail("stats", "a part is larger than its whole");
   }
@@ -161,6 +191,8 @@ void Model::check_stats(const Cache& cache, const DataPlane& plane) {
     const RankStats stats = plane.stats(rank);
     for (size_t kind = 0; kind < kOpKindCount; ++kind) {
       if (stats.paths[kind].corrupt == 0) continue;
+      // A slot that a process had half written when it died may still have its old record.
+      if (static_cast<OpKind>(kind) == OpKind::kDiskGet && config_.restarts) continue;
       fail("corrupt", fmt::format("rank {} found a block corrupt in {}, though nothing damages "
                                   "bytes",
                                   rank, to_string(static_cast<OpKind>(kind))));
@@ -176,9 +208,9 @@ void Model::check_closure(Cache& cache, std::span<const std::vector<BlockKey>> p
       bool parent = true;
       for (size_t position = 0; position < path.size(); ++position) {
         const NodeId node = cache.index().find(path[position], id);
-        const bool here = node != kNoNode && cache.index().is_in(node, Tier::kHost);
+        const bool here = node != kNoNode && cache.index().tiers(node) != 0;
         if (here && !parent) {
-          fail("closure", fmt::format("block {} of group {} is in the host tier without the block "
+          fail("closure", fmt::format("block {} of group {} is in a tier of ours without the block "
                                       "before it",
                                       position, group));
         }

@@ -5,7 +5,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
+#include <string>
 #include <unordered_set>
 #include <vector>
 
@@ -24,6 +26,15 @@ class Model {
   void committed(const BlockKey& key) { committed_.insert(key); }
   bool is_committed(const BlockKey& key) const { return committed_.contains(key); }
   void cleared() { ever_cleared_ = true; }
+  // As cleared(), and nothing that was computed before is of use any more.
+  void weights_changed() {
+    cleared();
+    committed_.clear();
+    ++weights_;
+  }
+  uint64_t weights() const { return weights_; }
+  // Another process, whose cache counts from 0 on.
+  void restarted() { stats_ = {}; }
 
   // Blocks directly before a cut that it needs in `group`; UINT32_MAX: all.
   uint32_t window_blocks(uint32_t group) const { return window_blocks_[group]; }
@@ -38,16 +49,20 @@ class Model {
   void check_stats(const Cache& cache, const DataPlane& plane);
 
   // With nothing in flight and nothing that ever failed: every block of a full-attention group that
-  // is there has its parent there.
+  // is in a tier has its parent in one.
   void check_closure(Cache& cache, std::span<const std::vector<BlockKey>> paths) const;
 
   const CacheStats& stats() const { return stats_; }
+
+  // Every path that a request can take, as far as keys were made for it.
+  std::map<std::string, std::vector<BlockKey>> known_paths;
 
  private:
   const SimConfig& config_;
   std::vector<uint32_t> window_blocks_;
   std::unordered_set<BlockKey> committed_;
   bool ever_cleared_ = false;
+  uint64_t weights_ = 0;
   CacheStats stats_;  // the latest
 };
 

@@ -23,10 +23,11 @@ uint64_t mix(uint64_t value) {
   return value ^ (value >> 31);
 }
 
-void fill_oracle(std::span<std::byte> out, const BlockKey& key, GroupId group, uint32_t rank) {
+void fill_oracle(std::span<std::byte> out, const BlockKey& key, GroupId group, uint32_t rank,
+                 uint64_t weights) {
   uint64_t words[4];
   std::memcpy(words, key.bytes.data(), sizeof(words));
-  uint64_t state = group.value() * 64u + rank;
+  uint64_t state = mix(weights) + group.value() * 64u + rank;
   for (const uint64_t word : words) state = mix(state ^ word);
   fill(out, state);
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Oracle bytes: what the KV of a block is in this simulation, computed from its key alone; and
-// garbage, which is what a device block holds before its KV has been computed.
+// Oracle bytes: what the KV of a block is in this simulation, computed from its key and the weights
+// of the model alone; and garbage, which is what a device block holds before its KV has been
+// computed.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +16,9 @@ namespace tiercel::sim {
 
 uint64_t mix(uint64_t value);
 
-void fill_oracle(std::span<std::byte> out, const BlockKey& key, GroupId group, uint32_t rank);
+// `weights`: their number; the namespace does not know it.
+void fill_oracle(std::span<std::byte> out, const BlockKey& key, GroupId group, uint32_t rank,
+                 uint64_t weights);
 // Another pattern for every `seed`, and never that of a block.
 void fill_garbage(std::span<std::byte> out, uint64_t seed);
 

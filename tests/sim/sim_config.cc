@@ -69,6 +69,71 @@ void with_store(SimConfig& config, std::string policy) {
   config.cache.eviction_policy = std::move(policy);
 }
 
+void with_disk(SimConfig& config, WritePolicy policy, DiskSync sync) {
+  config.cache.host_to_disk = policy;
+  config.disk_blocks = 3 * config.cache.host_blocks;
+  config.disk_sync = sync;
+  config.restarts = true;
+}
+
+void add_disk_configs(std::vector<SimConfig>& configs) {
+  {
+    SimConfig config = base_config("disk", "one rank, 8 blocks, lru, disk, restarts");
+    config.cache.host_blocks = 8;
+    with_disk(config, WritePolicy::kWriteThrough, DiskSync::kNone);
+    configs.push_back(config);
+  }
+  {
+    SimConfig config = base_config("disk-back", "as disk, s3fifo, written back, every put synced");
+    config.cache.host_blocks = 8;
+    config.cache.eviction_policy = "s3fifo";
+    config.cache.write_back_free_slots = 2;
+    with_disk(config, WritePolicy::kWriteBack, DiskSync::kData);
+    configs.push_back(config);
+  }
+  {
+    SimConfig config = pair_config("disk-pair", "two ranks, two groups, disk, synced by interval");
+    with_disk(config, WritePolicy::kWriteThrough, DiskSync::kInterval);
+    // So few that blocks leave it.
+    config.disk_blocks = config.cache.host_blocks;
+    configs.push_back(config);
+  }
+  {
+    SimConfig config = pair_config("disk-store", "two ranks, two groups, disk and store, s3fifo");
+    with_store(config, "s3fifo");
+    with_disk(config, WritePolicy::kWriteThroughSelective, DiskSync::kData);
+    configs.push_back(config);
+  }
+  {
+    SimConfig config = pair_config("disk-losses", "as disk-pair, ranks die and come back");
+    with_disk(config, WritePolicy::kWriteThrough, DiskSync::kData);
+    config.losses = true;
+    configs.push_back(config);
+  }
+  {
+    SimConfig config = pair_config("disk-faults", "as disk-pair, disks fail, come short and hang");
+    with_disk(config, WritePolicy::kWriteThrough, DiskSync::kData);
+    config.disk_faults = true;
+    configs.push_back(config);
+  }
+  {
+    SimConfig config = pair_config("disk-corrupt", "written back, bytes get damaged and lost");
+    with_store(config, "lru");
+    with_disk(config, WritePolicy::kWriteBack, DiskSync::kNone);
+    config.corruption = true;
+    config.disk_faults = true;
+    configs.push_back(config);
+  }
+  {
+    SimConfig config = base_config("disk-replicated", "three ranks with equal slices, one disk");
+    config.cache.payload_bytes = {{104, 104, 104}};
+    config.cache.replicated_slices = true;
+    with_disk(config, WritePolicy::kWriteThrough, DiskSync::kInterval);
+    config.disk_faults = true;
+    configs.push_back(config);
+  }
+}
+
 std::vector<SimConfig> make_configs() {
   std::vector<SimConfig> configs;
   configs.push_back(base_config("single", "one rank, one group, lru, no store"));
@@ -136,6 +201,7 @@ std::vector<SimConfig> make_configs() {
     config.cache.sweep_nodes_per_poll = 1;
     configs.push_back(config);
   }
+  add_disk_configs(configs);
   return configs;
 }
 
@@ -158,7 +224,24 @@ constexpr std::array kProtections = {
     NamedProtection{"deadlines", &Protections::deadlines},
     NamedProtection{"tail_first", &Protections::tail_first},
     NamedProtection{"put_bound", &Protections::put_bound},
-    NamedProtection{"memory_loss", &Protections::memory_loss}};
+    NamedProtection{"memory_loss", &Protections::memory_loss},
+    NamedProtection{"disk_clear", &Protections::disk_clear}};
+
+struct NamedDiskProtection {
+  std::string_view name;
+  bool RankDiskProtections::*on;
+};
+// The others make no difference that could be seen above a rank's disk, or only in races that are
+// too rare here; tests/tier/disk has them all.
+constexpr std::array kDiskProtections = {
+    NamedDiskProtection{"disk_record_before_done", &RankDiskProtections::record_before_done},
+    NamedDiskProtection{"disk_sync_payload", &RankDiskProtections::sync_payload},
+    NamedDiskProtection{"disk_sync_record", &RankDiskProtections::sync_record},
+    NamedDiskProtection{"disk_sync_clear", &RankDiskProtections::sync_clear},
+    NamedDiskProtection{"disk_sync_before_clear", &RankDiskProtections::sync_before_clear},
+    NamedDiskProtection{"disk_bound_of_clear", &RankDiskProtections::bound_of_clear_at_start},
+    NamedDiskProtection{"disk_alternate_headers", &RankDiskProtections::alternate_headers},
+    NamedDiskProtection{"disk_empty_failed_slots", &RankDiskProtections::empty_failed_slots}};
 
 }  // namespace
 
@@ -173,6 +256,7 @@ const SimConfig* find_sim_config(std::string_view name) {
 std::vector<std::string_view> sabotage_names() {
   std::vector<std::string_view> names = {"verify"};
   for (const NamedProtection& protection : kProtections) names.push_back(protection.name);
+  for (const NamedDiskProtection& protection : kDiskProtections) names.push_back(protection.name);
   return names;
 }
 
@@ -185,6 +269,11 @@ std::optional<Sabotage> sabotage_of(std::string_view name) {
   for (const NamedProtection& protection : kProtections) {
     if (protection.name != name) continue;
     sabotage.protections.*protection.on = false;
+    return sabotage;
+  }
+  for (const NamedDiskProtection& protection : kDiskProtections) {
+    if (protection.name != name) continue;
+    sabotage.disk.*protection.on = false;
     return sabotage;
   }
   return std::nullopt;

@@ -14,6 +14,7 @@
 #include "tiercel/cache.h"
 
 #include "cache/protections.h"
+#include "tier/disk/rank_disk_protections.h"
 
 namespace tiercel::sim {
 
@@ -27,11 +28,20 @@ struct SimConfig {
   bool corruption = false;           // bytes may be damaged on purpose: host slots and the store
   bool drops = false;                // answers of the store may never come
   bool losses = false;               // ranks may die and come back with empty host memory
+  uint32_t disk_blocks = 0;          // of the disk tier, per group; 0: there is none
+  uint32_t disk_extents = 4;         // per group
+  DiskSync disk_sync = DiskSync::kNone;
+  bool disk_faults = false;  // requests to a disk may fail, come short or hang
+  bool restarts = false;     // the process may be closed or killed, and the power may be cut
 };
+
+// Of DiskSync::kInterval.
+inline constexpr Duration kDiskSyncInterval = std::chrono::milliseconds(200);
 
 // What is switched off to prove that the simulation notices.
 struct Sabotage {
   Protections protections;
+  RankDiskProtections disk;
   bool verify = true;  // RankWorkerOptions::verify
   // Only what an engine could see: neither what is asked of the data plane nor Cache::check.
   bool promises_only = false;

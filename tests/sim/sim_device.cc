@@ -11,8 +11,8 @@
 namespace tiercel::sim {
 
 SimDevice::SimDevice(const std::vector<std::vector<uint64_t>>& payload_bytes,
-                     uint32_t blocks_per_group, bool equal_slices)
-    : payload_bytes_(payload_bytes), equal_slices_(equal_slices) {
+                     uint32_t blocks_per_group, bool equal_slices, uint64_t weights)
+    : payload_bytes_(payload_bytes), equal_slices_(equal_slices), weights_(weights) {
   const size_t rank_count = payload_bytes.front().size();
   actual_.resize(rank_count);
   for (size_t rank = 0; rank < rank_count; ++rank) {
@@ -82,14 +82,14 @@ void SimDevice::write(GroupId group, DeviceBlockId block, Fill&& fill) {
 
 void SimDevice::write_oracle(GroupId group, DeviceBlockId block, const BlockKey& key) {
   write(group, block, [&](std::span<std::byte> out, uint32_t rank) {
-    fill_oracle(out, key, group, content_of(rank));
+    fill_oracle(out, key, group, content_of(rank), weights_);
   });
 }
 
 void SimDevice::write_half(GroupId group, DeviceBlockId block, const BlockKey& key) {
   const uint64_t garbage = ++garbage_;
   write(group, block, [&](std::span<std::byte> out, uint32_t rank) {
-    fill_oracle(out, key, group, content_of(rank));
+    fill_oracle(out, key, group, content_of(rank), weights_);
     fill_garbage(out.subspan(out.size() / 2), garbage);
   });
 }
@@ -108,7 +108,7 @@ void SimDevice::set_busy(GroupId group, DeviceBlockId block) {
 void SimDevice::expect_loaded(GroupId group, DeviceBlockId block, const BlockKey& key) {
   for (uint32_t rank = 0; rank < actual_.size(); ++rank) {
     const std::span<std::byte> expected = slice(expected_, rank, group, block);
-    fill_oracle(expected, key, group, content_of(rank));
+    fill_oracle(expected, key, group, content_of(rank), weights_);
     const std::span<std::byte> actual = slice(actual_, rank, group, block);
     if (std::memcmp(actual.data(), expected.data(), expected.size()) != 0) {
       fail("bytes",

@@ -22,7 +22,10 @@ class SimDevice {
  public:
   // `equal_slices`: what the engine computes is the same on every rank.
   SimDevice(const std::vector<std::vector<uint64_t>>& payload_bytes, uint32_t blocks_per_group,
-            bool equal_slices);
+            bool equal_slices, uint64_t weights);
+
+  // What is computed from now on is computed with these.
+  void set_weights(uint64_t weights) { weights_ = weights; }
 
   std::vector<ContiguousGroupMemory> memory_of(uint32_t rank);
 
@@ -64,6 +67,7 @@ class SimDevice {
   std::vector<std::vector<std::vector<std::byte>>> expected_;  // [rank][group]
   std::vector<std::vector<Block>> blocks_;                     // [group]
   std::vector<std::vector<DeviceBlockId>> free_;               // [group], the last one goes first
+  uint64_t weights_;
   uint64_t garbage_ = 0;
 };
 

@@ -29,7 +29,7 @@ void ToyEngine::note(const std::string& what) {
 }
 
 std::vector<BlockKey> ToyEngine::keys_of(const std::string& path) {
-  std::vector<BlockKey>& keys = paths_[path];
+  std::vector<BlockKey>& keys = model_.known_paths[path];
   if (!keys.empty()) return keys;
   Scope scope;
   if (path.front() != 'a') scope.tenant_salt = path.substr(0, 1);
@@ -48,7 +48,7 @@ std::vector<BlockKey> ToyEngine::keys_of(const std::string& path) {
 
 std::vector<std::vector<BlockKey>> ToyEngine::known_paths() const {
   std::vector<std::vector<BlockKey>> paths;
-  for (const auto& [path, keys] : paths_) paths.push_back(keys);
+  for (const auto& [path, keys] : model_.known_paths) paths.push_back(keys);
   return paths;
 }
 
@@ -426,9 +426,9 @@ void ToyEngine::bad_call(Random& random) {
 }
 
 void ToyEngine::probe(Random& random) {
-  if (paths_.empty()) return;
-  auto path = paths_.begin();
-  std::advance(path, static_cast<ptrdiff_t>(random.below(paths_.size())));
+  if (model_.known_paths.empty()) return;
+  auto path = model_.known_paths.begin();
+  std::advance(path, static_cast<ptrdiff_t>(random.below(model_.known_paths.size())));
   const std::vector<BlockKey>& keys = path->second;
   const auto length = static_cast<uint32_t>(random.between(0, keys.size()));
   const uint32_t computed =
@@ -436,16 +436,30 @@ void ToyEngine::probe(Random& random) {
   model_.check_match(cache_, std::span(keys).first(length), computed);
 }
 
-void ToyEngine::clear() {
-  cache_.clear();
-  model_.cleared();
-  for (Life& life : lives_) life.lost_holds = true;
-  note("clear");
+void ToyEngine::clear(Random& random) {
   count("engine.clear");
+  if (config_.cache.with_store || random.chance(0.3)) {
+    note("clear");
+    cache_.clear();
+    model_.cleared();
+    for (Life& life : lives_) life.lost_holds = true;
+    return;
+  }
+  note("clear, and other weights");
+  count("engine.weights_changed");
+  // What they have computed is of no use any more.
+  while (!lives_.empty()) end_life(lives_.size() - 1, true);
+  cache_.clear();
+  model_.weights_changed();
+  device_.set_weights(model_.weights());
 }
 
 void ToyEngine::memory_lost() {
   model_.cleared();
+  for (Life& life : lives_) life.lost_holds = true;
+}
+
+void ToyEngine::cache_closes() {
   for (Life& life : lives_) life.lost_holds = true;
 }
 

@@ -39,9 +39,12 @@ class ToyEngine {
   void bad_call(Random& random);
   void probe(Random& random);
   void poll(size_t event_span);
-  void clear();
+  // Also, where no store keeps what was computed before: other weights, by chance.
+  void clear(Random& random);
   // A rank has lost its host memory; the cache finds out by itself.
   void memory_lost();
+  // The cache is about to be closed: it finds nothing from now on.
+  void cache_closes();
 
   // Of everything that the engine believes.
   void check();
@@ -53,6 +56,8 @@ class ToyEngine {
   // A request that shares nothing with others is stored, found and loaded (`settle` lets time pass
   // until nothing is in flight).
   void serve_normally(const std::function<void()>& settle);
+  // What serve_normally() has stored before a restart is loaded, as far as it is there.
+  void load_again(const std::function<void()>& settle);
 
   size_t living() const { return lives_.size(); }
   std::function<void(const std::string&)> trace;
@@ -105,6 +110,7 @@ class ToyEngine {
   TimePoint pick_deadline(Random& random, bool patient) const;
   std::span<const BlockKey> loadable(const Life& life) const;
 
+  void load_normally(std::span<const BlockKey> keys, const std::function<void()>& settle);
   void begin_prefetch(Life& life, Random& random);
   void begin_load(Life& life, Random& random);
   void compute(Life& life, Random& random);
@@ -135,7 +141,6 @@ class ToyEngine {
   std::vector<RequestId> ended_ids_;  // lately, for reuse
   std::set<uint32_t> ended_generations_;
   std::map<std::pair<uint64_t, uint32_t>, std::vector<Owned>> owed_;  // id, generation → blocks
-  std::map<std::string, std::vector<BlockKey>> paths_;
   uint64_t next_id_ = 1;
   uint64_t hold_limit_hits_ = 0;
 };

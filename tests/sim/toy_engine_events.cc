@@ -12,6 +12,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
+// Shares nothing with the others.
+constexpr const char* kLastPath = "zXYZ";
+
 }  // namespace
 
 void ToyEngine::poll(size_t event_span) {
@@ -94,7 +97,9 @@ void ToyEngine::on_load_done(Life& life, const CacheEvent& event) {
     fail("event", fmt::format("kLoadDone of the blocks {} to {} says {} blocks with code {}",
                               life.load_first, end, event.blocks, to_string(event.code)));
   }
-  if (faultless_ && event.code != Code::kOk) {
+  // What lies on disk comes by way of the host tier, where there may be no room.
+  const bool short_of_room = config_.disk_blocks > 0 && event.code == Code::kNoSpace;
+  if (faultless_ && event.code != Code::kOk && !short_of_room) {
     fail("faultless",
          fmt::format("nothing fails in this run, but a load ended with {}", to_string(event.code)));
   }
@@ -215,34 +220,18 @@ void ToyEngine::warm_up(Random& random, const std::function<void()>& settle) {
 }
 
 void ToyEngine::serve_normally(const std::function<void()>& settle) {
-  const std::vector<BlockKey> keys = keys_of("zXYZ");
-  const auto blocks_of = [&](size_t count) {
-    std::vector<DeviceBlockId> blocks;
-    for (uint32_t group = 0; group < groups(); ++group) {
-      for (size_t i = 0; i < count; ++i) {
-        blocks.push_back(*device_.allocate(GroupId(static_cast<uint8_t>(group))));
-      }
-    }
-    return blocks;
-  };
-  const auto block_at = [&](std::span<const DeviceBlockId> blocks, size_t group, size_t position) {
-    return blocks[group * keys.size() + position];
-  };
-  const auto free_all = [&](std::span<const DeviceBlockId> blocks) {
-    for (size_t i = 0; i < blocks.size(); ++i) {
-      device_.free(GroupId(static_cast<uint8_t>(i / keys.size())), blocks[i]);
-    }
-  };
+  const std::vector<BlockKey> keys = keys_of(kLastPath);
   // Write policies may wait for another hit.
   for (uint32_t round = 0; round < config_.cache.selective_hits; ++round) {
     const RequestId id(next_id_++);
-    const std::vector<DeviceBlockId> blocks = blocks_of(keys.size());
-    for (size_t position = 0; position < keys.size(); ++position) {
-      for (size_t group = 0; group < groups(); ++group) {
-        device_.write_oracle(GroupId(static_cast<uint8_t>(group)),
-                             block_at(blocks, group, position), keys[position]);
+    std::vector<DeviceBlockId> blocks;  // group-major
+    for (size_t group = 0; group < groups(); ++group) {
+      const GroupId group_id(static_cast<uint8_t>(group));
+      for (const BlockKey& key : keys) {
+        blocks.push_back(*device_.allocate(group_id));
+        device_.write_oracle(group_id, blocks.back(), key);
+        model_.committed(key);
       }
-      model_.committed(keys[position]);
     }
     if (!cache_.save(id, keys, 0, blocks) || !cache_.commit(id, keys.size() * block_tokens())) {
       fail("next_request", "after the storm a request can not be saved");
@@ -250,37 +239,50 @@ void ToyEngine::serve_normally(const std::function<void()>& settle) {
     settle();
     const auto farewell = cache_.finish(id);
     if (!farewell || farewell->device_busy) fail("next_request", "the saves never end");
-    free_all(blocks);
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      device_.free(GroupId(static_cast<uint8_t>(i / keys.size())), blocks[i]);
+    }
   }
   if (const Match match = model_.check_match(cache_, keys, 0); match.ready_blocks != keys.size()) {
     fail("next_request", fmt::format("after the storm a request is saved, but of its {} blocks "
                                      "only {} are found",
                                      keys.size(), match.ready_blocks));
   }
-  const RequestId id(next_id_++);
-  const std::vector<DeviceBlockId> blocks = blocks_of(keys.size());
-  const auto started = cache_.load(id, keys, 0, blocks, clock_.now() + milliseconds(10'000));
-  if (!started || *started != keys.size()) {
-    fail("next_request", "after the storm a request can not be loaded");
-  }
-  for (size_t i = 0; i < blocks.size(); ++i) {
-    device_.set_busy(GroupId(static_cast<uint8_t>(i / keys.size())), blocks[i]);
-  }
+  load_normally(keys, settle);
+}
+
+void ToyEngine::load_again(const std::function<void()>& settle) {
+  const std::vector<BlockKey> keys = keys_of(kLastPath);
+  const Match match = model_.check_match(cache_, keys, 0);
+  if (match.ready_blocks == 0) return;
+  count("restart.loaded_again");
+  load_normally(std::span(keys).first(match.ready_blocks), settle);
+}
+
+void ToyEngine::load_normally(std::span<const BlockKey> keys, const std::function<void()>& settle) {
   Life life;
-  life.id = id;
-  life.path = "zXYZ";
-  life.keys = keys;
+  life.id = RequestId(next_id_++);
+  life.path = kLastPath;
+  life.keys = {keys.begin(), keys.end()};
   life.prompt_tokens = life.total_tokens = static_cast<uint32_t>(keys.size()) * block_tokens() + 1;
   life.known = life.expects_load = true;
   life.load_due = clock_.now() + milliseconds(10'000);
-  life.load_count = *started;
   life.places.assign(groups(), std::vector<Place>(kPathBlocks));
+  life.phase = Phase::kLoading;
+  std::vector<DeviceBlockId> blocks;  // group-major
   for (size_t group = 0; group < groups(); ++group) {
+    const GroupId group_id(static_cast<uint8_t>(group));
     for (size_t position = 0; position < keys.size(); ++position) {
-      life.places[group][position] = {block_at(blocks, group, position), Content::kOffered};
+      blocks.push_back(*device_.allocate(group_id));
+      device_.set_busy(group_id, blocks.back());
+      life.places[group][position] = {blocks.back(), Content::kOffered};
     }
   }
-  life.phase = Phase::kLoading;
+  const auto started = cache_.load(life.id, keys, 0, blocks, life.load_due);
+  if (!started || *started != keys.size()) {
+    fail("next_request", "after the storm a request can not be loaded");
+  }
+  life.load_count = *started;
   lives_.push_back(std::move(life));
   settle();
   if (lives_.back().held_blocks != keys.size()) {

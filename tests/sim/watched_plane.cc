@@ -8,7 +8,9 @@
 namespace tiercel::sim {
 namespace {
 
-bool writes_slot(OpKind kind) { return kind == OpKind::kSave || kind == OpKind::kStoreGet; }
+bool writes_slot(OpKind kind) {
+  return kind == OpKind::kSave || kind == OpKind::kStoreGet || kind == OpKind::kDiskGet;
+}
 
 }  // namespace
 
@@ -62,6 +64,17 @@ void WatchedPlane::begin(const BlockOp& op) {
     }
     ++(writes ? users.writers : users.readers);
   }
+  if (uses_disk_slot(op.kind)) {
+    Users& users = disk_slots_[op.disk_slot.value()];
+    const bool writes = op.kind == OpKind::kDiskPut;
+    if (writes ? users.all() > 0 : users.writers > 0) {
+      fail("disk_slot_reuse",
+           fmt::format("{} is started on disk slot {} while {} transfers may still read "
+                       "and {} may still write it",
+                       to_string(op.kind), op.disk_slot.value(), users.readers, users.writers));
+    }
+    ++(writes ? users.writers : users.readers);
+  }
   if (uses_device(op.kind)) {
     Users& users = device_blocks_[{op.group.value(), op.device_block.value()}];
     const bool writes = op.kind == OpKind::kLoad;
@@ -81,6 +94,11 @@ void WatchedPlane::end(const BlockOp& op) {
     const auto slot = slots_.find(op.slot.value());
     --(writes_slot(op.kind) ? slot->second.writers : slot->second.readers);
     if (slot->second.all() == 0) slots_.erase(slot);
+  }
+  if (uses_disk_slot(op.kind)) {
+    const auto slot = disk_slots_.find(op.disk_slot.value());
+    --(op.kind == OpKind::kDiskPut ? slot->second.writers : slot->second.readers);
+    if (slot->second.all() == 0) disk_slots_.erase(slot);
   }
   if (uses_device(op.kind)) {
     const auto block = device_blocks_.find({op.group.value(), op.device_block.value()});

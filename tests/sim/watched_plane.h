@@ -64,6 +64,7 @@ class WatchedPlane final : public DataPlane {
   const bool checks_;
   std::map<std::pair<uint64_t, uint32_t>, Open> open_;  // by job and item
   std::unordered_map<uint32_t, Users> slots_;
+  std::unordered_map<uint32_t, Users> disk_slots_;
   std::map<DeviceBlock, Users> device_blocks_;
   std::array<uint64_t, kOpKindCount> open_of_kind_{};
   Coverage answers_;

@@ -349,7 +349,7 @@ Status Folder::note_new_size(const SlotGeometry& before) {
   }
   const DiskHeader& header = *ranks_[0].header();
   uint64_t blocks = 0;
-  DiskRecordReader reader(ranks_[0].metadata(), slots, slots_before);
+  DiskRecordReader reader(record_source(ranks_[0].metadata()), slots, slots_before);
   TIERCEL_TRY(reader.for_each([&](SlotId slot, DiskRecordReader::RecordBytes bytes) {
     const Result<DiskRecord> record = decode_disk_record(bytes, header.folder_id, slot);
     if (record && record->sequence >= header.first_sequence) ++blocks;
@@ -388,7 +388,7 @@ Result<DiskContents> Folder::read_contents(const Namespace& name_space, bool pur
   std::vector<DiskScanRank> files;
   files.reserve(ranks_.size());
   for (const DiskRankFolder& rank : ranks_) {
-    files.push_back({&rank.metadata(), rank.header()->first_sequence});
+    files.push_back({record_source(rank.metadata()), rank.header()->first_sequence});
   }
   TIERCEL_TRY_ASSIGN(DiskScan scan, scan_disk_records(files, geometry_, id_, name_space, purge));
   next_sequence_ = std::move(scan.next_sequence);

@@ -8,7 +8,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "tiercel/ids.h"
@@ -19,15 +21,26 @@
 
 namespace tiercel {
 
+// Where records come from: reads from `offset` of a metadata file on, up to the end of `out` or of
+// the file, and returns how much.
+using DiskRecordSource = std::function<Result<size_t>(uint64_t offset, std::span<std::byte> out)>;
+
+// Of a file that stays open as long as the source is used.
+DiskRecordSource record_source(const DiskPath& file);
+
 class DiskRecordReader {
  public:
   using RecordBytes = std::span<const std::byte, kDiskRecordBytes>;
 
-  // Records of the slots from `begin` to before `end`. The file stays open that long.
-  DiskRecordReader(const DiskPath& file, uint32_t begin, uint32_t end);
+  // Records of the slots from `begin` to before `end`.
+  DiskRecordReader(DiskRecordSource source, uint32_t begin, uint32_t end)
+      : source_(std::move(source)), begin_(begin), end_(end) {}
+  // The file stays open that long.
+  DiskRecordReader(const DiskPath& file, uint32_t begin, uint32_t end)
+      : DiskRecordReader(record_source(file), begin, end) {}
 
   // Calls visit(slot, bytes) for each. Where the file is too short, bytes are zero: such slots are
-  // empty. kUnavailable if the file cannot be read.
+  // empty. Fails as the source does.
   template <typename Visit>
   Status for_each(Visit&& visit) {
     while (begin_ < end_) {
@@ -44,7 +57,7 @@ class DiskRecordReader {
  private:
   Result<uint32_t> read_piece();
 
-  const DiskPath& file_;
+  const DiskRecordSource source_;
   uint32_t begin_;
   const uint32_t end_;
   std::vector<std::byte> piece_;

@@ -7,8 +7,6 @@
 #include <deque>
 #include <utility>
 
-#include "tier/disk/disk_record_reader.h"
-
 namespace tiercel {
 namespace {
 
@@ -47,7 +45,7 @@ class Scanner {
   Result<uint64_t> add(const DiskScanRank& rank_files, uint32_t rank, uint32_t rank_count) {
     seen_.assign(geometry_.slot_count_max(), SlotSeen{});
     uint64_t next_sequence = std::max<uint64_t>(rank_files.first_sequence, 1);
-    DiskRecordReader reader(*rank_files.metadata, 0, geometry_.slot_count_max());
+    DiskRecordReader reader(rank_files.records, 0, geometry_.slot_count_max());
     TIERCEL_TRY(reader.for_each([&](SlotId slot, DiskRecordReader::RecordBytes bytes) {
       SlotSeen& seen = seen_[slot.value()];
       const Result<DiskRecord> record = decode_disk_record(bytes, folder_id_, slot);

@@ -17,16 +17,16 @@
 #include "tiercel/key.h"
 #include "tiercel/status.h"
 
-#include "tier/disk/disk_file.h"
 #include "tier/disk/disk_folder.h"
+#include "tier/disk/disk_record_reader.h"
 #include "tier/slot_geometry.h"
 
 namespace tiercel {
 
 // One rank's metadata.
 struct DiskScanRank {
-  const DiskPath* metadata = nullptr;  // of the caller, which keeps it open
-  uint64_t first_sequence = 0;         // as its header says
+  DiskRecordSource records;
+  uint64_t first_sequence = 0;  // as its header says
 };
 
 struct DiskScan {

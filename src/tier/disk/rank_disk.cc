@@ -269,10 +269,10 @@ bool RankDiskImpl::step() {
     for (size_t i = 0; i < count; ++i) take_completion(completions[i]);
     moved += count;
   }
-  // Answers first: what has arrived by now was not late.
+  // Answers first, also what follows from them: what has arrived by now was not late.
   const TimePoint now = clock_.now();
-  check_stuck(now);
   advance(now);
+  check_stuck(now);
   moved += hand_over(now);
   return moved > 0;
 }

@@ -27,6 +27,12 @@ WelcomeMessage sample() {
   welcome.device_bytes = 5001 * 4 + 8192 * 2;
   welcome.device_groups = {{0, 4}, {5001 * 4, 2}};
   welcome.store_url = "memory:pool?bytes=1MiB";
+  welcome.disk = DiskUse{.sync = DiskSync::kInterval,
+                         .io = DiskIoWay::kThreads,
+                         .register_memory = false,
+                         .queue_depth = 7,
+                         .sync_interval = std::chrono::milliseconds(30),
+                         .stuck_after = std::chrono::milliseconds(90)};
   return welcome;
 }
 
@@ -58,6 +64,29 @@ TEST(Messages, WelcomeArrivesAsItWasSent) {
   EXPECT_EQ(received->device_groups[1].offset_bytes, 5001u * 4);
   EXPECT_EQ(received->device_groups[1].block_count, 2u);
   EXPECT_EQ(received->store_url, sent.store_url);
+  EXPECT_EQ(received->disk, sent.disk);
+  EXPECT_EQ(received->fd_count(), kWelcomeFdsMin + 3) << "device memory and two files";
+}
+
+TEST(Messages, WelcomeWithoutADiskHasNone) {
+  WelcomeMessage sent = sample();
+  sent.disk.reset();
+  const auto received = decode_welcome(encode_welcome(sent));
+  ASSERT_TRUE(received) << received.error().to_string();
+  EXPECT_FALSE(received->disk);
+  EXPECT_EQ(received->fd_count(), kWelcomeFdsMin + 1);
+}
+
+TEST(Messages, DiskThatCannotBeUsedIsRefused) {
+  const auto refused = [](auto change) {
+    WelcomeMessage welcome = sample();
+    change(*welcome.disk);
+    return check_welcome(welcome).code() == Code::kInvalid;
+  };
+  EXPECT_TRUE(refused([](DiskUse& disk) { disk.queue_depth = 0; }));
+  EXPECT_TRUE(refused([](DiskUse& disk) { disk.queue_depth = 4097; }));
+  EXPECT_TRUE(refused([](DiskUse& disk) { disk.sync_interval = Duration(0); }));
+  EXPECT_TRUE(refused([](DiskUse& disk) { disk.stuck_after = Duration(-1); }));
 }
 
 TEST(Messages, HelloArrivesAsItWasSent) {
