@@ -21,6 +21,9 @@ constexpr Duration kClearRetry = std::chrono::milliseconds(100);
 // How long nothing is moved after a put that failed: the next one would be the same block.
 constexpr Duration kMovePause = std::chrono::milliseconds(100);
 
+// Blocks that leave the disk at most for one slot of the host tier.
+constexpr uint32_t kEvictionsForHost = 64;
+
 struct PendingKeyHash {
   size_t operator()(const std::pair<BlockKey, GroupId>& key) const noexcept {
     return std::hash<BlockKey>{}(key.first) + key.second.value();
@@ -201,6 +204,18 @@ void Cache::Impl::pump_moves() {
     if (job->items.size() == config_.job_blocks_max) submit(*std::exchange(job, nullptr));
   }
   submit_or_cancel(job);
+}
+
+std::optional<SlotId> Cache::Impl::acquire_at_cost_of_disk(GroupId group) {
+  // What nobody holds and yet cannot go has blocks behind it on disk alone. The next move helps,
+  // unless the disk takes nothing: then its coldest blocks go, until one in the host tier can.
+  const bool takes_puts = disk_usable_ && clock_.now() >= moves_at_;
+  if (takes_puts || host_.next_to_move() == kNoNode) return std::nullopt;
+  std::optional<SlotId> slot;
+  for (uint32_t left = kEvictionsForHost; left > 0 && !slot && disk_->evict(); --left) {
+    slot = host_.acquire(group);
+  }
+  return slot;
 }
 
 uint64_t Cache::Impl::write_back_free_slots() const {

@@ -180,6 +180,7 @@ class Cache::Impl {
   void pump_disk_clear();
   void pump_disk_puts();
   void pump_moves();
+  std::optional<SlotId> acquire_at_cost_of_disk(GroupId group);
   bool add_disk_put(Job& job, NodeId node, uint32_t position, bool moves);
   void settle_disk_put(Job& job, JobItem& item, Code code);
   void settle_disk_clear(Code code);

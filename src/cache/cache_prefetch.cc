@@ -307,6 +307,7 @@ std::optional<SlotId> Cache::Impl::acquire_for(NodeId node) {
   if (host_.counts().quarantined < quarantine_slots_max_) {
     index_.hold(node);  // against our own search for room
     slot = host_.acquire(index_.group(node));
+    if (!slot && disk_ != nullptr) slot = acquire_at_cost_of_disk(index_.group(node));
     index_.unhold(node);
   }
   if (!slot) index_.release_if_unused(node);
