@@ -178,16 +178,16 @@ void Cache::Impl::pump_moves() {
   uint64_t free_slots = host_.slots_total() - counts.used - counts.quarantined + moves_open_;
   size_t capacity = room(4);
   Job* job = nullptr;
-  while (free_slots < wanted && capacity > 0) {
+  // A free slot may be of no use to the group that needs one.
+  uint64_t owed = std::exchange(host_was_short_, false) ? wanted : 0;
+  while ((free_slots < wanted || owed > 0) && capacity > 0) {
     const NodeId node = host_.next_to_move();
     if (node == kNoNode) break;
-    // By the other policies a block goes to disk when it comes or is hit. If that failed and blocks
-    // behind it are on disk, it could neither go there nor be evicted: the host tier would fill up
-    // with such blocks.
-    if (!moves && (index_.evictable(node, Tier::kHost) || !wants_disk_put(node))) break;
+    if (!moves && !is_stuck(node)) break;
     if (disk_->has(node)) {
       host_.drop(node, true);
       ++free_slots;
+      owed -= std::min<uint64_t>(owed, 1);
       continue;
     }
     if (disk_puts_open_ >= disk_put_queue_max_) break;
@@ -201,9 +201,18 @@ void Cache::Impl::pump_moves() {
     }
     --capacity;
     ++free_slots;
+    owed -= std::min<uint64_t>(owed, 1);
     if (job->items.size() == config_.job_blocks_max) submit(*std::exchange(job, nullptr));
   }
   submit_or_cancel(job);
+}
+
+bool Cache::Impl::is_stuck(NodeId node) {
+  // By the other policies a block goes to disk when it comes or is hit. If that failed and blocks
+  // behind it are on disk, it could neither go there nor be evicted, and in the end the host tier
+  // would be full of such blocks.
+  if (index_.evictable(node, Tier::kHost)) return false;
+  return wants_disk_put(node) || !host_.has_victim();
 }
 
 std::optional<SlotId> Cache::Impl::acquire_at_cost_of_disk(GroupId group) {

@@ -31,6 +31,7 @@ class OwnedTier {
   // caller's node must be held, or have children, to be safe from this.
   std::optional<SlotId> acquire(GroupId group);
 
+  bool has_victim() { return policy_->victim(kVictimScanMax) != kNoNode; }
   // Evicts one block; false if none may go.
   bool evict();
 
