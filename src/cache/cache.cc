@@ -237,6 +237,26 @@ void Cache::Impl::release_holds(Request& request) {
   request.hold_count = 0;
 }
 
+void Cache::Impl::hold_path(uint32_t cut) {
+  for (uint32_t group = 0; group < groups(); ++group) {
+    for (uint32_t position = view_.first_uncomputed(); position < cut; ++position) {
+      if (view_.place(group, position) <= BlockPlace::kDisk) {
+        index_.hold(view_.node(group, position));
+      }
+    }
+  }
+}
+
+void Cache::Impl::unhold_path(uint32_t cut) {
+  for (uint32_t group = 0; group < groups(); ++group) {
+    for (uint32_t position = view_.first_uncomputed(); position < cut; ++position) {
+      if (view_.place(group, position) <= BlockPlace::kDisk) {
+        unhold_node(view_.node(group, position));
+      }
+    }
+  }
+}
+
 void Cache::Impl::add_timer(TimerKind kind, TimePoint at, uint32_t index, uint32_t generation) {
   timers_.add(Timer{at, kind, index, generation}, [this](const Timer& timer) {
     if (timer.kind == TimerKind::kJob) {

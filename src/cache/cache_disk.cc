@@ -21,6 +21,9 @@ constexpr Duration kClearRetry = std::chrono::milliseconds(100);
 // How long nothing is moved after a put that failed: the next one would be the same block.
 constexpr Duration kMovePause = std::chrono::milliseconds(100);
 
+// Blocks that leave the disk at most for one slot of the host tier.
+constexpr uint32_t kEvictionsForHost = 64;
+
 struct PendingKeyHash {
   size_t operator()(const std::pair<BlockKey, GroupId>& key) const noexcept {
     return std::hash<BlockKey>{}(key.first) + key.second.value();
@@ -197,13 +200,12 @@ void Cache::Impl::pump_moves() {
     if (job->items.size() == config_.job_blocks_max) submit(*std::exchange(job, nullptr));
     return true;
   };
-  while (free_slots < wanted) {
+  // A free slot may be of no use to the group that needs one.
+  uint64_t owed = std::exchange(host_was_short_, false) ? wanted : 0;
+  while (free_slots < wanted || owed > 0) {
     const NodeId node = host_.next_to_move();
     if (node == kNoNode) break;
-    // By the other policies a block goes to disk when it comes or is hit. If that failed and blocks
-    // behind it are on disk, it could neither go there nor be evicted: the host tier would fill up
-    // with such blocks.
-    if (!moves && (index_.evictable(node, Tier::kHost) || !wants_disk_put(node))) break;
+    if (!moves && !is_stuck(node)) break;
     if (disk_->has(node)) {
       host_.drop(node, true);
     } else {
@@ -213,6 +215,7 @@ void Cache::Impl::pump_moves() {
       if (!has_way || !put(node, moves)) break;
     }
     ++free_slots;
+    owed -= std::min<uint64_t>(owed, 1);
   }
   submit_or_cancel(job);
 }
@@ -223,6 +226,26 @@ void Cache::Impl::find_ancestors_to_put(NodeId node) {
     if (!host_.has(at) || host_.has_mark(host_.slot(at), OwnedTier::Mark::kDiskPutOpen)) continue;
     moved_path_.push_back(at);
   }
+}
+
+bool Cache::Impl::is_stuck(NodeId node) {
+  // By the other policies a block goes to disk when it comes or is hit. If that failed and blocks
+  // behind it are on disk, it could neither go there nor be evicted, and in the end the host tier
+  // would be full of such blocks.
+  if (index_.evictable(node, Tier::kHost)) return false;
+  return wants_disk_put(node) || !host_.has_victim();
+}
+
+std::optional<SlotId> Cache::Impl::acquire_at_cost_of_disk(GroupId group) {
+  // What nobody holds and yet cannot go has blocks behind it on disk alone. The next move helps,
+  // unless the disk takes nothing: then its coldest blocks go, until one in the host tier can.
+  const bool takes_puts = disk_usable_ && clock_.now() >= moves_at_;
+  if (takes_puts || host_.next_to_move() == kNoNode) return std::nullopt;
+  std::optional<SlotId> slot;
+  for (uint32_t left = kEvictionsForHost; left > 0 && !slot && disk_->evict(); --left) {
+    slot = host_.acquire(group);
+  }
+  return slot;
 }
 
 uint64_t Cache::Impl::write_back_free_slots() const {

@@ -104,6 +104,10 @@ class Cache::Impl {
   void drop_everywhere(NodeId node);
   void hold_for(Request& request, NodeId node, uint32_t position);
   void release_holds(Request& request);
+  // What view_ shows in tiers of ours before `cut` is safe from our own search for room, until
+  // unhold_path().
+  void hold_path(uint32_t cut);
+  void unhold_path(uint32_t cut);
   void add_timer(TimerKind kind, TimePoint at, uint32_t index, uint32_t generation);
   void emit(const CacheEvent& event) { events_.push(event); }
   void explain_unserved(Request& request, uint32_t from, WhyReason behind_ready);
@@ -183,6 +187,8 @@ class Cache::Impl {
   // moved_path_: what stands before `node` and is not on disk, nearest first. Without it a restart
   // could not reach the node.
   void find_ancestors_to_put(NodeId node);
+  bool is_stuck(NodeId node);
+  std::optional<SlotId> acquire_at_cost_of_disk(GroupId group);
   bool add_disk_put(Job& job, NodeId node, uint32_t position, bool moves);
   void settle_disk_put(Job& job, JobItem& item, Code code);
   void settle_disk_clear(Code code);
@@ -227,6 +233,7 @@ class Cache::Impl {
   uint32_t disk_puts_open_ = 0;   // likewise
   uint32_t moves_open_ = 0;       // of these, those that leave the host tier afterwards
   TimePoint moves_at_;            // not before
+  bool host_was_short_ = false;   // somebody found no slot since the last moves
   bool disk_usable_ = true;       // no rank has given its disk up
   bool disk_clear_owed_ = false;  // a clear() is not through on every rank; no puts meanwhile
   bool disk_clear_open_ = false;  // the ranks are at it

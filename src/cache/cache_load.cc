@@ -122,7 +122,11 @@ uint32_t Cache::Impl::start_load(Request& request, uint32_t cut,
     }
   }
   if (job != nullptr) submit(*job);
-  if (!request.load_blocks.empty()) promote_for_load(request, cut);
+  if (!request.load_blocks.empty()) {
+    hold_path(cut);
+    promote_for_load(request, cut);
+    unhold_path(cut);
+  }
   if (--request.load_unsettled > 0) return count;
   // Nothing had to be moved (the engine has every needed block), or nothing could be started.
   if (loaded_cut(request) == computed) {

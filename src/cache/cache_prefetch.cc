@@ -67,7 +67,10 @@ void Cache::Impl::advance_prefetch(Request& request) {
   bool no_room = false;
   request.prefetch_pending = ask_store(request, cut, &no_room);
   if (request.prefetch_pending == 0 && !no_room) {
+    // Else room for one of its blocks could be made by evicting another.
+    hold_path(cut);
     request.prefetch_pending = fetch(request, cut, &no_room);
+    unhold_path(cut);
   }
   if (request.prefetch_pending > 0) return;
   if (no_room) {
@@ -307,6 +310,10 @@ std::optional<SlotId> Cache::Impl::acquire_for(NodeId node) {
   if (host_.counts().quarantined < quarantine_slots_max_) {
     index_.hold(node);  // against our own search for room
     slot = host_.acquire(index_.group(node));
+    if (!slot && disk_ != nullptr) {
+      host_was_short_ = true;
+      slot = acquire_at_cost_of_disk(index_.group(node));
+    }
     index_.unhold(node);
   }
   if (!slot) index_.release_if_unused(node);

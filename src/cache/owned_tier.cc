@@ -44,12 +44,17 @@ std::optional<SlotId> OwnedTier::acquire(GroupId group) {
   for (uint32_t evictions = 0;; ++evictions) {
     if (auto slot = allocator_.allocate(group)) return slot;
     if (evictions == evictions_max) return std::nullopt;
-    NodeId victim = policy_->victim(kVictimScanMax);
-    if (victim == kNoNode) return std::nullopt;
-    if (!protections_.tail_first) victim = first_of_path(victim);
-    drop(victim, true);
-    ++evicted_;
+    if (!evict()) return std::nullopt;
   }
+}
+
+bool OwnedTier::evict() {
+  NodeId victim = policy_->victim(kVictimScanMax);
+  if (victim == kNoNode) return false;
+  if (!protections_.tail_first) victim = first_of_path(victim);
+  drop(victim, true);
+  ++evicted_;
+  return true;
 }
 
 NodeId OwnedTier::first_of_path(NodeId node) const {

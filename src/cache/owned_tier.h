@@ -31,6 +31,10 @@ class OwnedTier {
   // caller's node must be held, or have children, to be safe from this.
   std::optional<SlotId> acquire(GroupId group);
 
+  bool has_victim() { return policy_->victim(kVictimScanMax) != kNoNode; }
+  // Evicts one block; false if none may go.
+  bool evict();
+
   // A block that a restart has found in `slot`: takes the slot and publishes the block. False, and
   // nothing changed, if the slot is not free for the group.
   bool adopt(NodeId node, SlotId slot, const BlockPosition& position);

@@ -416,6 +416,29 @@ TEST_F(CachePromote, ALoadLargerThanTheHostTierIsAShorterHitWithTheReason) {
   EXPECT_EQ(first_why(1), (WhySpan{4, 2, WhyReason::kLoadFailed, Code::kNoSpace}));
 }
 
+TEST_F(CachePromote, APrefetchDoesNotEvictABlockOfItsOwnPathForAnother) {
+  // The third block of the path is the coldest of a full host tier; the two before it are on disk
+  // alone, and the store has the fourth.
+  config_ = test_config(4, 1, true);
+  config_.host_to_disk = WritePolicy::kNone;
+  const auto keys = test_keys(4);
+  put_on_disk({keys.begin(), keys.begin() + 2});
+  ASSERT_TRUE(cache->save(RequestId(91), keys, 2, device(1)));
+  ASSERT_TRUE(cache->commit(RequestId(91), 12));
+  plane->complete_all(OpKind::kSave);
+  poll();
+  ASSERT_TRUE(cache->finish(RequestId(91)));
+  store(92, test_keys(3, 5000));
+  ASSERT_EQ(count_on(Tier::kHost), 4u);
+  ASSERT_EQ(places(keys), (std::vector{BlockPlace::kDisk, BlockPlace::kDisk, BlockPlace::kHost,
+                                       BlockPlace::kUnknown}));
+  ASSERT_EQ(cache->prefetch(RequestId(1), keys, 0, kNoDeadline), true);
+  const auto events = settle();
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(places(keys), std::vector(4, BlockPlace::kHost));
+  EXPECT_EQ(keys_of(OpKind::kStoreGet), std::vector<BlockKey>{keys[3]});
+}
+
 TEST_F(CachePromote, ALoadWithoutAnyRoomInTheHostTierIsNoLoadAndSaysWhy) {
   config_ = test_config(4);
   const auto keys = test_keys(3);

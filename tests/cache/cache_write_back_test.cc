@@ -188,6 +188,37 @@ TEST_F(CacheWriteBack, MovesStopWhileTheDiskIsGivenUpAndTheHostTierEvicts) {
   EXPECT_EQ(places(cold)[1], BlockPlace::kDisk);
 }
 
+TEST_F(CacheWriteBack, ADiskThatTakesNothingMoreDoesNotChokeTheHostTier) {
+  // Blocks in the host tier whose children are on disk alone can be neither moved nor evicted: in
+  // the end the children must go.
+  for (const bool is_given_up : {false, true}) {
+    open_disk(write_back_config(8, 2), 64);
+    for (uint64_t request = 1; request < 4; ++request) {
+      store_slowly(request, test_keys(8, static_cast<uint32_t>(request) * 1000));
+      clock.advance(1s);
+    }
+    ASSERT_EQ(count_on(Tier::kDisk), 18u);
+    ASSERT_EQ(count_on(Tier::kHost), 6u);
+    if (is_given_up) set_disk(0, StoreCondition::kOpen);
+    for (uint64_t request = 4; request < 20; ++request) {
+      const auto keys = test_keys(6, static_cast<uint32_t>(request) * 1000);
+      ASSERT_TRUE(cache->save(RequestId(request), keys, 0, device(6)));
+      for (uint64_t blocks = 1; blocks <= 6; ++blocks) {
+        ASSERT_TRUE(cache->commit(RequestId(request), blocks * 4));
+        for (int round = 0; round < 5; ++round) {
+          plane->complete_all(OpKind::kSave);
+          plane->complete_all(OpKind::kDiskPut, Code::kNoSpace);
+          poll();
+        }
+      }
+      ASSERT_TRUE(cache->finish(RequestId(request)));
+      poll();
+      EXPECT_EQ(ready(keys), 6u) << request;
+      clock.advance(1s);
+    }
+  }
+}
+
 TEST_F(CacheWriteBack, MovesAreBoundedAndLeaveRoomInTheRing) {
   CacheConfig config = write_back_config(64, 32);
   config.disk_put_queue_max = 3;
