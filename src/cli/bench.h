@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // `tiercel bench`: what the parts cost, each beside the plain limit that it is held against (bare
-// SHA-256, memcpy, a hash map), measured in the same run and in turns.
+// SHA-256, memcpy, a hash map, fio), measured in the same run and in turns.
 //
 // A subject is one file with one function; bench_subjects() lists them. Nothing here judges:
 // figures carry what they should reach as a condition, and docs/performance.md says what was
@@ -63,6 +63,8 @@ Status check_bench_index(const BenchOptions& options, const BenchContext& contex
 Status check_bench_host(const BenchOptions& options, const BenchContext& context);
 Status check_bench_copy(const BenchOptions& options, const BenchContext& context);
 Status check_bench_cache(const BenchOptions& options, const BenchContext& context);
+// Also kNoSpace if the files do not fit onto the disk.
+Status check_bench_disk(const BenchOptions& options, const BenchContext& context);
 
 // After its check. A stop ends it early.
 Result<BenchFigures> bench_key(const BenchOptions& options, const BenchContext& context);
@@ -72,6 +74,7 @@ Result<BenchFigures> bench_host(const BenchOptions& options, const BenchContext&
 Result<BenchFigures> bench_copy(const BenchOptions& options, const BenchContext& context);
 Result<BenchFigures> bench_ring(const BenchOptions& options, const BenchContext& context);
 Result<BenchFigures> bench_cache(const BenchOptions& options, const BenchContext& context);
+Result<BenchFigures> bench_disk(const BenchOptions& options, const BenchContext& context);
 
 struct BenchSubject {
   std::string_view name;

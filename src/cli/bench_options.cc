@@ -2,6 +2,7 @@
 #include "cli/bench_options.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "cli/bench.h"
 
@@ -9,6 +10,7 @@ namespace tiercel {
 namespace {
 
 constexpr uint32_t kLargeIndexBlocks = 10'000'000;
+constexpr uint64_t kDiskSizeMax = uint64_t{1} << 30;
 constexpr uint32_t kLargeCacheBlocks = 1'000'000;
 
 Option number(std::string name, std::string help, std::string default_value, double minimum,
@@ -50,6 +52,33 @@ Result<std::vector<std::string>> read_subjects(const std::string& text) {
   return subjects;
 }
 
+std::string temporary_folder() {
+  std::error_code error;
+  const std::filesystem::path path = std::filesystem::temp_directory_path(error);
+  return error ? std::string(".") : path.string();
+}
+
+Result<std::vector<uint64_t>> read_sizes(const std::string& text) {
+  std::vector<uint64_t> sizes;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const std::string part = text.substr(begin, end - begin);
+    const Result<uint64_t> size = parse_bytes(part);
+    begin = end + 1;
+    if (!size || *size == 0 || *size > kDiskSizeMax) {
+      return Error(Code::kInvalid, "disk_sizes has " + quoted_text(part) +
+                                       "; allowed: sizes of 1 byte to " +
+                                       format_bytes(kDiskSizeMax) + ", as in 64KiB,1MiB");
+    }
+    if (std::find(sizes.begin(), sizes.end(), *size) != sizes.end()) {
+      return Error(Code::kInvalid,
+                   "disk_sizes has " + quoted_text(part) + " twice; allowed: each of them once");
+    }
+    sizes.push_back(*size);
+  }
+  return sizes;
+}
+
 uint32_t get_count(const OptionValues& values, std::string_view name) {
   return static_cast<uint32_t>(values.get_integer(name));
 }
@@ -77,6 +106,17 @@ OptionTable bench_option_table() {
   table.add(
       number("ring_round_trips", "Round trips of one run, and batches (ring)", "2000", 1, 1e6));
   table.add(number("cache_blocks", "Blocks of the host tier (cache)", "100000", 4, 100e6));
+  table.add(make_option("disk_path", OptionType::kString,
+                        "Folder in which the files are made, and removed at the end (disk)",
+                        temporary_folder()));
+  table.add(make_option("disk_sizes", OptionType::kString,
+                        "Payloads of a block, separated by commas (disk)",
+                        "64KiB,256KiB,1MiB,4MiB"));
+  table.add(number("disk_file_bytes", "Bound on the tier's files; fio's take as much again (disk)",
+                   "1GiB", 65536, 1e12, OptionType::kBytes));
+  table.add(number("disk_queue_depth", "Requests with the disk at once (disk)", "32", 1, 4096));
+  table.add(number("disk_reopen_blocks", "Blocks of the tier that is opened again (disk)",
+                   "1000000", 1, 100e6));
   table.add(make_option("large", OptionType::kBool,
                         "Also an index of 10 million blocks, and at least 1 million cache_blocks",
                         "false"));
@@ -98,6 +138,11 @@ Result<BenchOptions> read_bench_options(const OptionValues& values) {
   options.host_block_bytes = static_cast<uint64_t>(values.get_integer("host_block_bytes"));
   options.ring_round_trips = get_count(values, "ring_round_trips");
   options.cache_blocks = get_count(values, "cache_blocks");
+  options.disk_path = values.get_string("disk_path");
+  TIERCEL_TRY_ASSIGN(options.disk_sizes, read_sizes(values.get_string("disk_sizes")));
+  options.disk_file_bytes = static_cast<uint64_t>(values.get_integer("disk_file_bytes"));
+  options.disk_queue_depth = get_count(values, "disk_queue_depth");
+  options.disk_reopen_blocks = get_count(values, "disk_reopen_blocks");
   options.large = values.get_bool("large");
   if (values.is_set("json")) options.json = values.get_string("json");
   if (options.large) {

@@ -28,6 +28,11 @@ struct BenchOptions {
   uint64_t host_block_bytes = 1u << 20;
   uint32_t ring_round_trips = 2'000;
   uint32_t cache_blocks = 100'000;
+  std::string disk_path;
+  std::vector<uint64_t> disk_sizes;  // payloads
+  uint64_t disk_file_bytes = 1u << 30;
+  uint32_t disk_queue_depth = 32;
+  uint32_t disk_reopen_blocks = 1'000'000;
   bool large = false;
   std::string json;
 

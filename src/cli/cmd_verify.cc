@@ -29,8 +29,13 @@ uint64_t slot_count(const DiskCheckReport& report) {
 
 std::string verdict(const DiskCheckReport& report, bool repair) {
   if (!report.complete) {
-    return std::string("stopped: the rest was not looked at") +
-           (repair ? ", and nothing was dropped" : "");
+    std::string text = "stopped: the rest was not looked at";
+    if (repair) text += ", and nothing was dropped";
+    if (report.unsettled > 0) {
+      text += fmt::format("; {} places looked bad, but may just have been written to",
+                          report.unsettled);
+    }
+    return text;
   }
   if (report.fault_count() == 0) return "all is well";
   if (!repair) {
@@ -87,6 +92,7 @@ Json to_json(const DiskCheckReport& report) {
   json["checked_payloads"] = report.checked_payloads;
   json["checked_bytes"] = report.checked_bytes;
   json["changed_meanwhile"] = report.changed_meanwhile;
+  json["unsettled"] = report.unsettled;
   for (size_t i = 0; i < kDiskFaultCount; ++i) {
     json["faults"][std::string(to_string(static_cast<DiskFault>(i)))] = {
         {"count", report.faults[i].count}, {"places", report.faults[i].places}};

@@ -117,6 +117,10 @@ class Checker {
       for (RankReader& reader : readers_) TIERCEL_TRY(check_payloads(reader));
       if (report_.holder) TIERCEL_TRY(look_again());
     }
+    if (report_.holder && context_.stopped()) {
+      report_.unsettled = suspects_.size();
+      suspects_.clear();
+    }
     for (const Suspect& suspect : suspects_) {
       add(suspect.fault, fmt::format("rank {} slot {}", suspect.rank, suspect.slot.value()));
     }

@@ -49,6 +49,7 @@ struct DiskCheckReport {
   std::array<uint64_t, kSlotStateCount> slots{};     // by what their records say
   uint64_t checked_payloads = 0, checked_bytes = 0;  // on all ranks
   uint64_t changed_meanwhile = 0;  // looked bad once and whole when looked at again
+  uint64_t unsettled = 0;          // looked bad once when it was stopped; no faults
   std::array<DiskFaultFigures, kDiskFaultCount> faults;
   // Repair only.
   uint64_t dropped = 0;        // slots whose records were bad, or whose block was

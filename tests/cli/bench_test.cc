@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/bench.h"
 
+#include <filesystem>
 #include <map>
 #include <set>
 #include <sstream>
@@ -29,7 +30,12 @@ class Bench : public CommandTest {
                                {"host_bytes", "64KiB"},
                                {"host_block_bytes", "5000"},
                                {"ring_round_trips", "20"},
-                               {"cache_blocks", "64"}};
+                               {"cache_blocks", "64"},
+                               {"disk_path", folder_.path(".")},
+                               {"disk_sizes", "4KiB"},
+                               {"disk_file_bytes", "256KiB"},
+                               {"disk_queue_depth", "4"},
+                               {"disk_reopen_blocks", "100"}};
     options.insert(options.end(), more.begin(), more.end());
     return run(options);
   }
@@ -77,7 +83,7 @@ INSTANTIATE_TEST_SUITE_P(All, BenchOfSubject, ::testing::ValuesIn(subject_names(
                          [](const auto& instance) { return std::string(instance.param); });
 
 TEST_F(Bench, NamesNoFigureTwice) {
-  ASSERT_EQ(run_small("key,checksum,index,host,copy,ring,cache", {{"json", "-"}}), kExitOk)
+  ASSERT_EQ(run_small("key,checksum,index,host,copy,ring,cache,disk", {{"json", "-"}}), kExitOk)
       << error_.str();
   std::set<std::string> names;
   for (const auto& figure : nlohmann::json::parse(out_.str())) {
@@ -123,7 +129,8 @@ TEST_F(Bench, SaysWhichSizeDoesNotFitIntoMemory) {
                                           {"index", "index_b"},
                                           {"host", "host_b"},
                                           {"copy", "host_b"},
-                                          {"cache", "cache_b"}}) {
+                                          {"cache", "cache_b"},
+                                          {"disk", "disk_s"}}) {
     // Before anything runs, also what would fit.
     EXPECT_EQ(run_small("key," + subject), kExitRefused);
     EXPECT_EQ(out_.str(), "");
@@ -137,6 +144,29 @@ TEST_F(Bench, CopyNeedsBlocksOfTwoRuns) {
   EXPECT_EQ(run_small("copy", {{"host_block_bytes", "512"}}), kExitOk) << error_.str();
   EXPECT_EQ(run_small("copy", {{"host_block_bytes", "511"}}), kExitRefused);
   EXPECT_NE(error_.str().find("host_block_bytes is 511"), std::string::npos) << error_.str();
+}
+
+TEST_F(Bench, DiskRefusesFilesThatDoNotFitOntoTheDisk) {
+  EXPECT_EQ(run_small("key,disk", {{"disk_file_bytes", "900GB"}}), kExitRefused);
+  EXPECT_EQ(out_.str(), "");
+  EXPECT_NE(error_.str().find("disk_file_bytes is "), std::string::npos) << error_.str();
+  EXPECT_NE(error_.str().find(" free"), std::string::npos) << error_.str();
+  EXPECT_EQ(run_small("disk", {{"disk_sizes", "1MiB"}}), kExitRefused);
+  EXPECT_NE(error_.str().find("too little for 1MiB"), std::string::npos) << error_.str();
+  EXPECT_EQ(run_small("disk", {{"disk_path", folder_.path("missing")}}), kExitRefused);
+  EXPECT_NE(error_.str().find("disk_path is "), std::string::npos) << error_.str();
+}
+
+TEST_F(Bench, RefusesSizesOfPayloadsThatAreNone) {
+  for (const char* sizes : {"4KiB,", "4KiB,x", "0", "4KiB,4096", "2GiB"}) {
+    EXPECT_EQ(run_small("disk", {{"disk_sizes", sizes}}), kExitRefused) << sizes;
+    EXPECT_NE(error_.str().find("disk_sizes has "), std::string::npos) << error_.str();
+  }
+}
+
+TEST_F(Bench, DiskLeavesNothingBehind) {
+  EXPECT_EQ(run_small("disk"), kExitOk) << error_.str();
+  EXPECT_TRUE(std::filesystem::is_empty(folder_.path(".")));
 }
 
 TEST_F(Bench, RefusesAJsonFileThatCannotBeWrittenBeforeItRuns) {
@@ -183,6 +213,10 @@ TEST_F(Bench, FiguresThatWereNotMeasuredAreLeftOutAfterAStop) {
   options.tokens = 256;
   options.checksum_bytes = 5000;
   options.index_blocks = 500;
+  options.disk_path = folder_.path(".");
+  options.disk_sizes = {4096};
+  options.disk_file_bytes = 256u << 10;
+  options.disk_reopen_blocks = 100;
   options.host_bytes = 64 << 10;
   options.host_block_bytes = 5000;
   options.ring_round_trips = 20;

@@ -314,5 +314,19 @@ TEST_F(VerifyCommand, WhatChangesWhileTheTierIsInUseIsLookedAtTwice) {
             (std::vector<std::string>{"rank 0 slot 4"}));
 }
 
+TEST_F(VerifyCommand, WhatWasSeenOnceInATierInUseIsNoFaultWhenItIsStopped) {
+  fill();
+  const auto folder = open();
+  flip_bit(file(1, "metadata"), disk_record_offset(SlotId(2)) + 17);
+  std::atomic<bool> stop{false};
+  DiskCheckContext context{.clock = HurriedClock::get(), .stop = &stop, .progress = {}};
+  context.progress = [&](uint64_t, uint64_t) { stop = true; };
+  const auto report = check_disk({options_.path, "main", false}, context);
+  ASSERT_TRUE(report);
+  EXPECT_FALSE(report->complete);
+  EXPECT_EQ(report->unsettled, 1u);
+  EXPECT_EQ(report->fault_count(), 0u);
+}
+
 }  // namespace
 }  // namespace tiercel

@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "support/paths.h"
 #include "support/shell.h"
+#include "support/temp_folder.h"
 
 namespace tiercel {
 namespace {
@@ -98,6 +99,36 @@ TEST(Tool, SubjectsAsWordsAndAsAnOptionAreRefused) {
   const Outcome outcome = run_tool("bench key --subjects host");
   EXPECT_EQ(outcome.status, kExitRefused);
   EXPECT_TRUE(contains(outcome, "subjects")) << outcome.text;
+}
+
+TEST(Tool, WithoutFioTheDiskHasNoLimitAndTheReasonIsThere) {
+  const testing::TempFolder folder;
+  const Outcome outcome = testing::run_shell(
+      "PATH=/nowhere " + testing::binary_path("tiercel") + " bench disk --json - --runs 1" +
+      " --disk-sizes 4KiB --disk-file-bytes 256KiB --disk-queue-depth 4 --disk-reopen-blocks 100" +
+      " --disk-path " + folder.path("."));
+  EXPECT_EQ(outcome.status, kExitOk);
+  EXPECT_TRUE(contains(outcome, "\"name\": \"disk.put.4KiB\"")) << outcome.text;
+  EXPECT_TRUE(contains(outcome, "none: fio is not installed (package fio)")) << outcome.text;
+  EXPECT_FALSE(contains(outcome, "\"ratio\": 1")) << outcome.text;
+}
+
+TEST(Tool, LooksAtTheFolderThatIsNamedAsAWord) {
+  const testing::TempFolder folder;
+  const std::string tier = folder.path("tier");
+  const Outcome replay = run_tool(kSmall + "--disk-bytes 2MiB --disk-path " + tier);
+  ASSERT_EQ(replay.status, kExitOk) << replay.text;
+  for (const std::string command : {"inspect ", "verify "}) {
+    const Outcome outcome = run_tool(command + tier);
+    EXPECT_EQ(outcome.status, kExitOk) << outcome.text;
+    EXPECT_TRUE(contains(outcome, tier + "/main")) << outcome.text;
+    EXPECT_EQ(run_tool(command + tier + " " + tier).status, kExitRefused);
+    EXPECT_EQ(run_tool(command).status, kExitRefused);
+  }
+  EXPECT_TRUE(contains(run_tool("verify " + tier), "all is well"));
+  const Outcome unknown = run_tool("verify --reapir " + tier);
+  EXPECT_EQ(unknown.status, kExitRefused);
+  EXPECT_TRUE(contains(unknown, "did you mean '--repair'?")) << unknown.text;
 }
 
 }  // namespace
