@@ -4,6 +4,7 @@
 // back is in cache_prefetch.cc and cache_promote.cc.
 #include <algorithm>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/assert.h"
@@ -111,6 +112,17 @@ void Cache::Impl::queue_disk_put(NodeId node, Request* request, uint32_t positio
   disk_put_queue_.push(queued_put(node, request, position));
 }
 
+void Cache::Impl::drop_disk_puts() {
+  while (!disk_put_queue_.empty()) {
+    const NodeId node = disk_put_queue_[0].node;
+    disk_put_queue_.pop(1);
+    if (host_.has(node)) {
+      host_.set_mark(host_.slot(node), OwnedTier::Mark::kDiskPutOpen, false);
+    }
+    unhold_node(node);
+  }
+}
+
 void Cache::Impl::pump_disk() {
   if (disk_ == nullptr) return;
   pump_disk_clear();
@@ -166,10 +178,17 @@ void Cache::Impl::pump_disk_puts() {
 }
 
 void Cache::Impl::pump_moves() {
-  if (config_.host_to_disk != WritePolicy::kWriteBack || !disk_usable_ || refuses_work()) return;
-  const uint64_t wanted = write_back_free_slots();
+  // Behind a block whose put was dropped others may have come to disk: while they are there it must
+  // not be evicted. Where nothing else is left, it goes to disk as well.
+  const bool is_jammed = std::exchange(host_is_jammed_, false);
+  if (config_.host_to_disk != WritePolicy::kWriteBack &&
+      (!is_jammed || config_.host_to_disk == WritePolicy::kNone)) {
+    return;
+  }
+  if (!disk_usable_ || refuses_work()) return;
   const SlotAllocator::Counts counts = host_.counts();
   uint64_t free_slots = host_.slots_total() - counts.used - counts.quarantined + moves_open_;
+  const uint64_t wanted = write_back_free_slots() + (is_jammed ? free_slots : 0);
   size_t capacity = room(4);
   Job* job = nullptr;
   while (free_slots < wanted && capacity > 0) {

@@ -177,6 +177,8 @@ class Cache::Impl {
   bool wants_disk_put(NodeId node) const;
   uint64_t write_back_free_slots() const;
   void queue_disk_put(NodeId node, Request* request, uint32_t position);
+  // What waits is of before a clear(), and would hold it up for as long as the disks are away.
+  void drop_disk_puts();
   void pump_disk();
   void pump_disk_clear();
   void pump_disk_puts();
@@ -225,6 +227,7 @@ class Cache::Impl {
   uint32_t disk_puts_open_ = 0;   // likewise
   uint32_t moves_open_ = 0;       // of these, those that leave the host tier afterwards
   bool disk_usable_ = true;       // no rank has given its disk up
+  bool host_is_jammed_ = false;   // nothing may be evicted from it, see pump_moves()
   bool disk_clear_owed_ = false;  // the records on disk are still those of before a clear()
   bool disk_clear_open_ = false;  // the ranks are at it
   TimePoint disk_clear_at_;       // not before

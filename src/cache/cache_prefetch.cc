@@ -308,6 +308,7 @@ std::optional<SlotId> Cache::Impl::acquire_for(NodeId node) {
     index_.hold(node);  // against our own search for room
     slot = host_.acquire(index_.group(node));
     index_.unhold(node);
+    if (!slot) host_is_jammed_ = true;
   }
   if (!slot) index_.release_if_unused(node);
   return slot;
