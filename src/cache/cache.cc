@@ -356,12 +356,16 @@ bool Cache::Impl::settled() const {
     jobs_.for_each([&](const Job& job) { jobs_settled &= job.items_unsettled == 0; });
   }
   return jobs_settled && save_queue_.empty() && put_queue_.empty() && prefetch_queue_.empty() &&
-         load_queue_.empty() && disk_put_queue_.empty() && !disk_clear_owed_ && index_.sweep_done();
+         load_queue_.empty() && disk_put_queue_.empty() && !disk_clear_owed_ && !clear_pending_ &&
+         index_.sweep_done();
 }
 
 void Cache::Impl::clear() {
   existence_.clear();
-  disk_clear_owed_ = disk_ != nullptr && protections_.disk_clear;
+  if (disk_ != nullptr) {
+    drop_disk_puts();
+    disk_clear_owed_ = protections_.disk_clear;
+  }
   forget_tiers();
 }
 

@@ -4,6 +4,7 @@
 // back is in cache_prefetch.cc and cache_promote.cc.
 #include <algorithm>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/assert.h"
@@ -119,6 +120,17 @@ void Cache::Impl::queue_disk_put(NodeId node, Request* request, uint32_t positio
   host_.set_mark(host_.slot(node), OwnedTier::Mark::kDiskPutOpen, true);
   index_.hold(node);
   disk_put_queue_.push(queued_put(node, request, position));
+}
+
+void Cache::Impl::drop_disk_puts() {
+  while (!disk_put_queue_.empty()) {
+    const NodeId node = disk_put_queue_[0].node;
+    disk_put_queue_.pop(1);
+    if (host_.has(node)) {
+      host_.set_mark(host_.slot(node), OwnedTier::Mark::kDiskPutOpen, false);
+    }
+    unhold_node(node);
+  }
 }
 
 void Cache::Impl::pump_disk() {

@@ -180,6 +180,8 @@ class Cache::Impl {
   bool wants_disk_put(NodeId node) const;
   uint64_t write_back_free_slots() const;
   void queue_disk_put(NodeId node, Request* request, uint32_t position);
+  // What waits is of before a clear(), and would hold it up for as long as the disks are away.
+  void drop_disk_puts();
   void pump_disk();
   void pump_disk_clear();
   void pump_disk_puts();

@@ -263,7 +263,7 @@ void Cache::Impl::sweep() {
   }
   if (clear_pending_ && index_.sweep_done()) {
     clear_pending_ = false;
-    clear();
+    forget_tiers();
   }
 }
 

@@ -31,6 +31,7 @@ void DiskPromises::note(Cache& cache) {
     (torn_.contains(block) ? still_torn : on_disk_).insert(block);
   }
   torn_ = std::move(still_torn);
+  std::erase_if(never_acknowledged_, [&](const Block& block) { return !on_disk_.contains(block); });
   if (disks_.is_all_durable()) {
     durable_ = on_disk_;
   } else {
@@ -42,6 +43,12 @@ void DiskPromises::process_ends(bool is_closed, bool power_goes) {
   const bool is_all_safe = !power_goes || config_.disk_sync == DiskSync::kData ||
                            (is_closed && config_.disk_sync != DiskSync::kNone);
   promised_ = is_all_safe ? on_disk_ : durable_;
+  if (power_goes && config_.disk_sync == DiskSync::kData) {
+    std::erase_if(promised_, [&](const Block& block) {
+      return never_acknowledged_.contains(block) && !durable_.contains(block);
+    });
+  }
+  std::erase_if(never_acknowledged_, [&](const Block& block) { return durable_.contains(block); });
   durable_.clear();
   on_disk_.clear();
 }
@@ -60,10 +67,12 @@ std::optional<uint32_t> DiskPromises::rank_with_other_bytes(const Block& block) 
 void DiskPromises::check_found(const DiskParts& parts, Coverage& coverage) {
   std::set<Block> found;
   torn_.clear();
+  const std::set<Block> before = std::exchange(never_acknowledged_, {});
   for (const DiskBlock& block : parts.contents.blocks) {
     const Block here{block.key, block.group, block.slot};
     found.insert(here);
     if (rank_with_other_bytes(here)) torn_.insert(here);
+    if (!promised_.contains(here) || before.contains(here)) never_acknowledged_.insert(here);
     if (clear_is_owed_ || model_.is_committed(block.key)) continue;
     fail("cleared", fmt::format("disk slot {} has a block that was not computed since the last "
                                 "clear()",
@@ -84,8 +93,8 @@ void DiskPromises::check_found(const DiskParts& parts, Coverage& coverage) {
                     block.group.value(), block.slot.value());
     if (!found.contains(block)) fail("durable", which + " and is not found after the restart");
     if (const auto rank = rank_with_other_bytes(block)) {
-      fail("durable", fmt::format("{}, but after the restart rank {} has other bytes there", which,
-                                  *rank));
+      fail("durable",
+           fmt::format("{}, but after the restart rank {} has other bytes there", which, *rank));
     }
   }
 }

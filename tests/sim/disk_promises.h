@@ -55,6 +55,8 @@ class DiskPromises {
   std::set<Block> on_disk_;  // as the cache says
   std::set<Block> durable_;  // of these, those that no loss of power can take
   std::set<Block> promised_;
+  // Found by a restart though no process was told that they are there: put, but not synced.
+  std::set<Block> never_acknowledged_;
   std::set<Block> torn_;  // found by a restart with a record, but without the bytes: misses
 };
 

@@ -282,6 +282,7 @@ bool Driver::close_process(Random& random) {
   note("the process is being closed");
   if (random.chance(0.5)) process.engine->end_all();
   process.engine->cache_closes();
+  is_closing_ = true;
   process.cache->close(world_->clock.now() + random_duration(random, 1, 500'000));
   while (!process.cache->closed()) {
     advance_clock(kCloseStep, true);
@@ -316,6 +317,7 @@ void Driver::begin_anew(Random& random, Ending ending, bool power_may_go) {
   count_process();
   world.process.reset();
   world.model.restarted();
+  is_closing_ = false;
   world.clock.set(world.clock.now() + random_duration(random, 1, 2'000'000));
   const DiskParts parts = world.disks.read();
   world.promises.check_found(parts, coverage_);
@@ -374,7 +376,7 @@ void Driver::check() {
     if (std::string wrong = process.cache->check(false); !wrong.empty()) fail("check", wrong);
     world.disks.check_bounds();
   }
-  if (!faultless_) return;
+  if (!faultless_ || is_closing_) return;
   const CacheStats& stats = world.model.stats();
   if (stats.load_failed + stats.save_failed + stats.get_failed + stats.put_failed +
           stats.exists_failed + stats.disk_get_failed + stats.disk_put_failed +
@@ -397,8 +399,15 @@ void Driver::settle() {
     const bool lost = world_->store_switch.outstanding > 0 && config_.drops;
     if (lost && i > kCalmStepsMax / 8) return;
   }
-  fail("calm", fmt::format("something never ends: {} operations in flight; {}",
-                           world_->process->watched->open(), world_->process->cache->check(true)));
+  std::string open;
+  for (size_t kind = 0; kind < kOpKindCount; ++kind) {
+    const auto op = static_cast<OpKind>(kind);
+    const uint64_t count = world_->process->watched->open_of(op);
+    if (count > 0) open += fmt::format("{}{} {}", open.empty() ? "" : ", ", count, to_string(op));
+  }
+  fail("calm",
+       fmt::format("something never ends: in flight are {}; {}",
+                   open.empty() ? "no operations" : open, world_->process->cache->check(true)));
 }
 
 void Driver::finish() {
@@ -433,9 +442,9 @@ void Driver::check_synced() {
   World& world = *world_;
   if (config_.disk_sync == DiskSync::kInterval) {
     for (int i = 0; i < kSyncStepsMax; ++i) advance_clock(kCalmStep, true);
-  }
-  if (config_.disk_sync != DiskSync::kNone && !world.disks.is_all_durable()) {
-    fail("synced", "all is calm, but something is still to be lost with the power");
+    if (!world.disks.is_all_durable()) {
+      fail("synced", "all is calm, but something is still to be lost with the power");
+    }
   }
   if (world.model.stats().disk_slots_quarantined != 0) {
     fail("calm", fmt::format("{} disk slots are in quarantine",

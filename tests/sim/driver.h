@@ -69,6 +69,7 @@ class Driver {
   Coverage coverage_;
   SimulatedFaults faults_;
   uint64_t process_number_ = 0;
+  bool is_closing_ = false;  // what has not run then is cancelled
   std::unique_ptr<World> world_;
   std::function<void(const std::string&)> trace_;
 };

@@ -460,6 +460,7 @@ void ToyEngine::memory_lost() {
 }
 
 void ToyEngine::cache_closes() {
+  cache_closes_ = true;
   for (Life& life : lives_) life.lost_holds = true;
 }
 

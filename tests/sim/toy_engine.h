@@ -110,7 +110,8 @@ class ToyEngine {
   TimePoint pick_deadline(Random& random, bool patient) const;
   std::span<const BlockKey> loadable(const Life& life) const;
 
-  void load_normally(std::span<const BlockKey> keys, const std::function<void()>& settle);
+  void load_normally(std::span<const BlockKey> keys, int tries,
+                     const std::function<void()>& settle);
   void begin_prefetch(Life& life, Random& random);
   void begin_load(Life& life, Random& random);
   void compute(Life& life, Random& random);
@@ -143,6 +144,7 @@ class ToyEngine {
   std::map<std::pair<uint64_t, uint32_t>, std::vector<Owned>> owed_;  // id, generation → blocks
   uint64_t next_id_ = 1;
   uint64_t hold_limit_hits_ = 0;
+  bool cache_closes_ = false;
 };
 
 }  // namespace tiercel::sim

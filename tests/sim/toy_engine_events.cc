@@ -99,7 +99,7 @@ void ToyEngine::on_load_done(Life& life, const CacheEvent& event) {
   }
   // What lies on disk comes by way of the host tier, where there may be no room.
   const bool short_of_room = config_.disk_blocks > 0 && event.code == Code::kNoSpace;
-  if (faultless_ && event.code != Code::kOk && !short_of_room) {
+  if (faultless_ && event.code != Code::kOk && !short_of_room && !cache_closes_) {
     fail("faultless",
          fmt::format("nothing fails in this run, but a load ended with {}", to_string(event.code)));
   }
@@ -221,8 +221,10 @@ void ToyEngine::warm_up(Random& random, const std::function<void()>& settle) {
 
 void ToyEngine::serve_normally(const std::function<void()>& settle) {
   const std::vector<BlockKey> keys = keys_of(kLastPath);
-  // Write policies may wait for another hit.
-  for (uint32_t round = 0; round < config_.cache.selective_hits; ++round) {
+  // Write policies may wait for another hit, and where the host tier is full of blocks that may not
+  // be evicted before they are on disk, the first request finds no room.
+  const uint32_t rounds = config_.cache.selective_hits + (config_.disk_blocks > 0 ? 2 : 0);
+  for (uint32_t round = 0; round < rounds; ++round) {
     const RequestId id(next_id_++);
     std::vector<DeviceBlockId> blocks;  // group-major
     for (size_t group = 0; group < groups(); ++group) {
@@ -248,7 +250,7 @@ void ToyEngine::serve_normally(const std::function<void()>& settle) {
                                      "only {} are found",
                                      keys.size(), match.ready_blocks));
   }
-  load_normally(keys, settle);
+  load_normally(keys, config_.disk_blocks > 0 ? 3 : 1, settle);
 }
 
 void ToyEngine::load_again(const std::function<void()>& settle) {
@@ -256,10 +258,11 @@ void ToyEngine::load_again(const std::function<void()>& settle) {
   const Match match = model_.check_match(cache_, keys, 0);
   if (match.ready_blocks == 0) return;
   count("restart.loaded_again");
-  load_normally(std::span(keys).first(match.ready_blocks), settle);
+  load_normally(std::span(keys).first(match.ready_blocks), 3, settle);
 }
 
-void ToyEngine::load_normally(std::span<const BlockKey> keys, const std::function<void()>& settle) {
+void ToyEngine::load_normally(std::span<const BlockKey> keys, int tries,
+                              const std::function<void()>& settle) {
   Life life;
   life.id = RequestId(next_id_++);
   life.path = kLastPath;
@@ -285,10 +288,12 @@ void ToyEngine::load_normally(std::span<const BlockKey> keys, const std::functio
   life.load_count = *started;
   lives_.push_back(std::move(life));
   settle();
-  if (lives_.back().held_blocks != keys.size()) {
-    fail("next_request", "after the storm a load does not end well");
-  }
+  const uint32_t loaded = lives_.back().held_blocks;
   end_all();
+  if (loaded == keys.size()) return;
+  settle();
+  if (tries > 1) return load_normally(keys, tries - 1, settle);
+  fail("next_request", "after the storm a load does not end well");
 }
 
 }  // namespace tiercel::sim
