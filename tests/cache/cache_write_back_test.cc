@@ -53,15 +53,18 @@ TEST_F(CacheWriteBack, FreeSlotsAreKeptByMovingTheColdestTailFirst) {
   store(1, cold);
   clock.advance(1s);
   store(2, warm);
-  // Seven of eight: one must go, and it is the tail of the older path.
-  EXPECT_EQ(keys_of(OpKind::kDiskPut), std::vector<BlockKey>{cold[3]});
-  EXPECT_EQ(ops(OpKind::kDiskPut)[0].has_parent, 1);
-  EXPECT_EQ(ops(OpKind::kDiskPut)[0].parent, cold[2]);
+  // Seven of eight: one must go, and it is the tail of the older path. Those before it are copied
+  // first, so that a restart can reach it.
+  EXPECT_EQ(keys_of(OpKind::kDiskPut), cold);
+  EXPECT_EQ(ops(OpKind::kDiskPut)[0].has_parent, 0);
+  EXPECT_EQ(ops(OpKind::kDiskPut)[3].has_parent, 1);
+  EXPECT_EQ(ops(OpKind::kDiskPut)[3].parent, cold[2]);
   EXPECT_EQ(cache->stats().host_slots_free, 2u);
   EXPECT_EQ(places(cold), (std::vector{BlockPlace::kHost, BlockPlace::kHost, BlockPlace::kHost,
                                        BlockPlace::kDisk}));
   EXPECT_EQ(places(warm), std::vector(3, BlockPlace::kHost));
-  EXPECT_EQ(cache->stats().disk_put_blocks, 1u);
+  EXPECT_EQ(cache->stats().disk_put_blocks, 4u);
+  EXPECT_EQ(count_on(Tier::kHost), 6u) << "copies stay";
 }
 
 TEST_F(CacheWriteBack, ABlockWhoseChildrenAreOnDiskCanBeMovedToo) {
@@ -74,10 +77,11 @@ TEST_F(CacheWriteBack, ABlockWhoseChildrenAreOnDiskCanBeMovedToo) {
     EXPECT_GE(cache->stats().host_slots_free, 2u);
   }
   EXPECT_EQ(places(cold), std::vector(6, BlockPlace::kDisk));
-  EXPECT_EQ(count_on(Tier::kDisk) + count_on(Tier::kHost), 30u) << "nothing was lost";
+  for (uint64_t request = 2; request < 6; ++request) {
+    EXPECT_EQ(ready(test_keys(6, static_cast<uint32_t>(request) * 1000)), 6u) << request;
+  }
   const std::vector<BlockKey> moved = keys_of(OpKind::kDiskPut);
-  EXPECT_EQ(std::vector<BlockKey>(moved.begin(), moved.begin() + 6),
-            std::vector<BlockKey>(cold.rbegin(), cold.rend()));
+  EXPECT_EQ(std::vector<BlockKey>(moved.begin(), moved.begin() + 6), cold) << "root first, once";
 }
 
 TEST_F(CacheWriteBack, AMovedBlockIsFoundOnDiskAndComesBack) {
@@ -126,12 +130,12 @@ TEST_F(CacheWriteBack, AMovedBlockThatIsInUseByThenStaysInTheHostTierToo) {
   ASSERT_TRUE(cache->commit(RequestId(1), 28));
   settle_all_but(OpKind::kDiskPut);
   ASSERT_TRUE(cache->finish(RequestId(1)));
-  ASSERT_EQ(plane->open_count(OpKind::kDiskPut), 1u);
+  ASSERT_EQ(plane->open_count(OpKind::kDiskPut), 7u) << "one moves, six are copied";
   start_load(2, cold, 7);
   plane->complete_all(OpKind::kDiskPut);
   poll();
   EXPECT_EQ(count_on(Tier::kHost), 7u);
-  EXPECT_EQ(count_on(Tier::kDisk), 1u);
+  EXPECT_EQ(count_on(Tier::kDisk), 7u);
   const auto events = settle();
   ASSERT_EQ(events.size(), 1u);
   EXPECT_EQ(events[0].blocks, 7u);
@@ -146,12 +150,12 @@ TEST_F(CacheWriteBack, AFailedMoveLeavesTheBlockWhereItIs) {
   ASSERT_TRUE(cache->save(RequestId(1), cold, 0, device(7)));
   ASSERT_TRUE(cache->commit(RequestId(1), 28));
   settle_all_but(OpKind::kDiskPut);
-  ASSERT_EQ(plane->complete_all(OpKind::kDiskPut, Code::kNoSpace), 1u);
+  ASSERT_EQ(plane->complete_all(OpKind::kDiskPut, Code::kNoSpace), 7u);
   poll();
   EXPECT_EQ(ready(cold), 7u);
   EXPECT_EQ(count_on(Tier::kHost), 7u);
   EXPECT_EQ(count_on(Tier::kDisk), 0u);
-  EXPECT_EQ(cache->stats().disk_put_failed, 1u);
+  EXPECT_EQ(cache->stats().disk_put_failed, 7u);
 }
 
 TEST_F(CacheWriteBack, ADiskThatRefusesEveryMoveIsNotAskedWithoutPause) {
@@ -165,7 +169,7 @@ TEST_F(CacheWriteBack, ADiskThatRefusesEveryMoveIsNotAskedWithoutPause) {
     plane->complete_all(OpKind::kDiskPut, Code::kNoSpace);
     poll();
   }
-  EXPECT_LE(plane->count(OpKind::kDiskPut), 2u) << "no time has passed";
+  EXPECT_LE(plane->count(OpKind::kDiskPut), 14u) << "no time has passed";
   clock.advance(10s);
   poll();
   EXPECT_GE(plane->open_count(OpKind::kDiskPut), 1u) << "but later it is";
@@ -197,7 +201,7 @@ TEST_F(CacheWriteBack, ADiskThatTakesNothingMoreDoesNotChokeTheHostTier) {
       store_slowly(request, test_keys(8, static_cast<uint32_t>(request) * 1000));
       clock.advance(1s);
     }
-    ASSERT_EQ(count_on(Tier::kDisk), 18u);
+    ASSERT_GE(count_on(Tier::kDisk), 18u);
     ASSERT_EQ(count_on(Tier::kHost), 6u);
     if (is_given_up) set_disk(0, StoreCondition::kOpen);
     for (uint64_t request = 4; request < 20; ++request) {
@@ -231,7 +235,7 @@ TEST_F(CacheWriteBack, MovesAreBoundedAndLeaveRoomInTheRing) {
   EXPECT_EQ(plane->open_count(OpKind::kDiskPut), 3u);
   settle();
   EXPECT_EQ(count_on(Tier::kHost), 32u);
-  EXPECT_EQ(count_on(Tier::kDisk), 28u);
+  EXPECT_EQ(count_on(Tier::kDisk), 60u);
   EXPECT_EQ(ready(keys), 60u);
 }
 
@@ -261,7 +265,7 @@ TEST_F(CacheWriteBack, AMoveThatPassesItsDeadlineCountsAsFreeRoomNoMore) {
   ASSERT_TRUE(cache->finish(RequestId(1)));
   clock.advance(1s);
   poll();
-  EXPECT_EQ(cache->stats().disk_slots_quarantined, 1u);
+  EXPECT_EQ(cache->stats().disk_slots_quarantined, 7u);
   clock.advance(1s);
   poll();
   EXPECT_EQ(ready(cold), 7u);
