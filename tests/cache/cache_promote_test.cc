@@ -6,25 +6,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-class CachePromote : public DiskCacheFixture {
- protected:
-  // A path of `blocks` that is on disk alone, and, of it, the first `in_host` in the host tier too.
-  void put_on_disk(const std::vector<BlockKey>& keys, uint32_t in_host = 0) {
-    const auto count = static_cast<uint32_t>(keys.size());
-    CacheConfig config = config_;
-    open_disk(config, disk_blocks, contents_of(keys), capacity);
-    ASSERT_EQ(ready(keys), count);
-    if (in_host == 0) return;
-    start_load(99, {keys.begin(), keys.begin() + in_host}, in_host);
-    settle();
-    ASSERT_TRUE(cache->finish(RequestId(99)));
-    ASSERT_EQ(count_on(Tier::kHost), in_host);
-    plane->all.clear();
-  }
-
-  uint32_t disk_blocks = 64;
-  size_t capacity = 4096;
-};
+class CachePromote : public DiskCacheFixture {};
 
 TEST_F(CachePromote, APrefetchBringsBlocksOnDiskToTheHostTierAndHoldsThem) {
   config_ = test_config(16, 2);
@@ -280,142 +262,6 @@ TEST_F(CachePromote, AFinishedLoadDoesNotTouchItsDeviceBlocksLater) {
   EXPECT_EQ(plane->count(OpKind::kLoad), 4u);
 }
 
-TEST_F(CachePromote, ADiskThatDoesNotAnswerCostsTheDeadlineOnce) {
-  config_ = test_config(16);
-  const auto keys = test_keys(6);
-  put_on_disk(keys, 2);
-  start_load(1, keys, 6, in(50ms));
-  plane->complete_all(OpKind::kLoad);
-  EXPECT_TRUE(poll().empty());
-  EXPECT_LE(cache->next_deadline(), in(50ms));
-  clock.advance(50ms);
-  auto events = poll();
-  ASSERT_EQ(events.size(), 1u);
-  EXPECT_EQ(events[0].code, Code::kTimeout);
-  EXPECT_EQ(events[0].blocks, 2u);
-  EXPECT_FALSE(events[0].device_busy) << "what never came touches no device block";
-  EXPECT_EQ(cache->stats().host_slots_quarantined, 4u);
-  EXPECT_EQ(cache->stats().disk_get_timeout, 4u);
-  ASSERT_TRUE(cache->finish(RequestId(1)));
-  // Late bytes are not published, and the slots come back.
-  plane->complete_all(OpKind::kDiskGet);
-  EXPECT_TRUE(poll().empty());
-  EXPECT_EQ(plane->count(OpKind::kLoad), 2u);
-  EXPECT_EQ(count_on(Tier::kHost), 2u);
-  EXPECT_EQ(cache->check(true), "");
-  EXPECT_EQ(ready(keys), 6u);
-}
-
-TEST_F(CachePromote, ALoadDoesNotWaitPastItsDeadlineForAnothersTransfer) {
-  config_ = test_config(16);
-  const auto keys = test_keys(4);
-  put_on_disk(keys);
-  ASSERT_EQ(cache->prefetch(RequestId(1), keys, 0, in(10s)), true);
-  start_load(2, keys, 4, in(50ms));
-  clock.advance(50ms);
-  auto events = poll();
-  ASSERT_EQ(events.size(), 1u);
-  EXPECT_EQ(events[0].request, RequestId(2));
-  EXPECT_EQ(events[0].code, Code::kTimeout);
-  EXPECT_EQ(events[0].blocks, 0u);
-  events = settle();
-  ASSERT_EQ(events.size(), 1u);
-  EXPECT_EQ(events[0].kind, EventKind::kPrefetchDone);
-  EXPECT_EQ(events[0].blocks, 4u);
-  EXPECT_EQ(plane->count(OpKind::kLoad), 0u);
-}
-
-TEST_F(CachePromote, BlocksThatHaveComeButFindNoRoomInTheRingFailAtTheDeadline) {
-  config_ = test_config(16);
-  capacity = 4;
-  const auto keys = test_keys(4);
-  put_on_disk(keys);
-  start_load(1, keys, 4, in(50ms));
-  // Others fill the ring as the answers come.
-  plane->complete_all(OpKind::kDiskGet);
-  const auto other = test_keys(4, 5000);
-  ASSERT_TRUE(cache->save(RequestId(2), other, 0, device(4, 50)));
-  ASSERT_TRUE(cache->commit(RequestId(2), 16));
-  while (plane->submit_capacity() > 0) {
-    BlockOp op;
-    op.kind = OpKind::kStoreRemove;
-    ASSERT_TRUE(plane->submit({&op, 1}));
-  }
-  EXPECT_TRUE(poll().empty());
-  EXPECT_EQ(plane->count(OpKind::kLoad), 0u);
-  clock.advance(50ms);
-  const auto events = poll();
-  ASSERT_EQ(events.size(), 1u);
-  EXPECT_EQ(events[0].code, Code::kTimeout);
-  EXPECT_EQ(events[0].blocks, 0u);
-  plane->complete_all(OpKind::kStoreRemove);
-  settle();
-  EXPECT_EQ(plane->count(OpKind::kLoad), 0u);
-  // Nor with another load of the same request.
-  start_load(1, {keys[0]}, 1);
-  EXPECT_EQ(settle().size(), 1u);
-  EXPECT_EQ(plane->count(OpKind::kLoad), 1u);
-}
-
-TEST_F(CachePromote, ALoadGoesOnWhenTheRingHasRoomAgain) {
-  config_ = test_config(16);
-  capacity = 4;
-  const auto keys = test_keys(4);
-  put_on_disk(keys);
-  start_load(1, keys, 4);
-  plane->complete_all(OpKind::kDiskGet);
-  while (plane->submit_capacity() > 0) {
-    BlockOp op;
-    op.kind = OpKind::kStoreRemove;
-    ASSERT_TRUE(plane->submit({&op, 1}));
-  }
-  EXPECT_TRUE(poll().empty());
-  EXPECT_FALSE(cache->settled());
-  const auto events = settle();
-  ASSERT_EQ(events.size(), 1u);
-  EXPECT_EQ(events[0].blocks, 4u);
-}
-
-TEST_F(CachePromote, ABlockThatIsLostBetweenDiskAndDeviceIsNotReadFromItsOldSlot) {
-  config_ = test_config(8);
-  capacity = 4;
-  const auto keys = test_keys(4);
-  put_on_disk(keys);
-  start_load(1, keys, 4);
-  plane->complete_all(OpKind::kDiskGet);
-  while (plane->submit_capacity() > 0) {
-    BlockOp op;
-    op.kind = OpKind::kStoreRemove;
-    ASSERT_TRUE(plane->submit({&op, 1}));
-  }
-  EXPECT_TRUE(poll().empty());
-  plane->memory_epochs = {1};
-  poll();
-  ASSERT_EQ(count_on(Tier::kHost), 0u);
-  const auto events = settle();
-  ASSERT_EQ(events.size(), 1u);
-  EXPECT_EQ(events[0].blocks, 0u);
-  EXPECT_EQ(events[0].code, Code::kUnavailable);
-  EXPECT_EQ(plane->count(OpKind::kLoad), 0u);
-  ASSERT_TRUE(cache->finish(RequestId(1)));
-  settle();
-  EXPECT_EQ(ready(keys), 4u);
-  EXPECT_EQ(cache->check(true), "");
-}
-
-TEST_F(CachePromote, ALoadLargerThanTheHostTierIsAShorterHitWithTheReason) {
-  config_ = test_config(4);
-  const auto keys = test_keys(6);
-  put_on_disk(keys);
-  start_load(1, keys, 6);
-  EXPECT_EQ(plane->count(OpKind::kDiskGet), 4u);
-  const auto events = settle();
-  ASSERT_EQ(events.size(), 1u);
-  EXPECT_EQ(events[0].code, Code::kNoSpace);
-  EXPECT_EQ(events[0].blocks, 4u);
-  EXPECT_EQ(first_why(1), (WhySpan{4, 2, WhyReason::kLoadFailed, Code::kNoSpace}));
-}
-
 TEST_F(CachePromote, APrefetchDoesNotEvictABlockOfItsOwnPathForAnother) {
   // The third block of the path is the coldest of a full host tier; the two before it are on disk
   // alone, and the store has the fourth.
@@ -439,72 +285,6 @@ TEST_F(CachePromote, APrefetchDoesNotEvictABlockOfItsOwnPathForAnother) {
   EXPECT_EQ(keys_of(OpKind::kStoreGet), std::vector<BlockKey>{keys[3]});
 }
 
-TEST_F(CachePromote, ALoadWithoutAnyRoomInTheHostTierIsNoLoadAndSaysWhy) {
-  config_ = test_config(4);
-  const auto keys = test_keys(3);
-  put_on_disk(keys);
-  const auto others = test_keys(4, 5000);
-  ASSERT_TRUE(cache->save(RequestId(1), others, 0, device(4)));
-  ASSERT_TRUE(cache->commit(RequestId(1), 16));
-  poll();
-  ASSERT_EQ(cache->load(RequestId(2), keys, 0, device(3, 50), kNoDeadline), 0u);
-  EXPECT_EQ(first_why(2), (WhySpan{0, 3, WhyReason::kNoHostSpace, Code::kNoSpace}));
-  EXPECT_EQ(plane->count(OpKind::kDiskGet), 0u);
-  settle();
-  start_load(2, keys, 3, kNoDeadline, 50);
-  const auto events = settle();
-  ASSERT_EQ(events.size(), 1u);
-  EXPECT_EQ(events[0].blocks, 3u);
-}
-
-TEST_F(CachePromote, AFullJobTableIsAShorterHitWithTheReason) {
-  config_ = test_config(32);
-  config_.jobs_in_flight_max = 4;
-  config_.job_blocks_max = 1;
-  const auto keys = test_keys(8);
-  put_on_disk(keys);
-  const auto started = cache->load(RequestId(1), keys, 0, device(8), kNoDeadline);
-  ASSERT_TRUE(started);
-  EXPECT_EQ(plane->count(OpKind::kDiskGet), 4u);
-  const auto events = settle();
-  ASSERT_EQ(events.size(), 1u);
-  EXPECT_EQ(events[0].blocks, 4u);
-  EXPECT_EQ(cache->check(false), "");
-}
-
-TEST_F(CachePromote, APlaneWithoutRoomIsNoLoadAndLeavesNothingBehind) {
-  config_ = test_config(32);
-  capacity = 2;
-  const auto keys = test_keys(4);
-  put_on_disk(keys);
-  while (plane->submit_capacity() > 0) {
-    BlockOp op;
-    op.kind = OpKind::kStoreRemove;
-    ASSERT_TRUE(plane->submit({&op, 1}));
-  }
-  ASSERT_EQ(cache->load(RequestId(1), keys, 0, device(4), kNoDeadline), 0u);
-  EXPECT_EQ(first_why(1).reason, WhyReason::kLoadFailed);
-  ASSERT_TRUE(cache->finish(RequestId(1)));
-  plane->complete_all(OpKind::kStoreRemove);
-  poll();
-  EXPECT_EQ(cache->check(true), "");
-}
-
-TEST_F(CachePromote, APlaneThatClosesFailsTheLoadAtOnce) {
-  config_ = test_config(32);
-  const auto keys = test_keys(4);
-  put_on_disk(keys, 2);
-  start_load(1, keys, 4);
-  ASSERT_TRUE(plane->close(kNoDeadline));
-  plane->complete_all(OpKind::kLoad);
-  plane->complete_all(OpKind::kDiskGet);
-  poll();
-  clock.advance(1s);
-  ASSERT_TRUE(cache->abort(RequestId(1)));
-  poll();
-  EXPECT_EQ(cache->check(true), "");
-}
-
 TEST_F(CachePromote, ABlockThatIsClearedOnItsWayIsNotLoaded) {
   config_ = test_config(16);
   const auto keys = test_keys(4);
@@ -523,7 +303,7 @@ TEST_F(CachePromote, ABlockThatIsClearedOnItsWayIsNotLoaded) {
 
 TEST_F(CachePromote, ABlockOnDiskIsNotEvictedWhileItIsRead) {
   config_ = test_config(8);
-  disk_blocks = 8;
+  path_disk_blocks = 8;
   const auto keys = test_keys(4);
   put_on_disk(keys);
   start_load(1, keys, 4);
@@ -578,14 +358,14 @@ TEST_F(CachePromote, AWindowGroupIsPromotedAsFarAsItsWindowReaches) {
   DiskContents contents = contents_of(keys);
   // Of the window group, the last three blocks, in the other extent.
   DiskContents window = contents_of(keys);
-  disk_blocks = 32;
-  const auto geometry = SlotGeometry::for_blocks(config.payload_bytes, disk_blocks, 2).value();
+  constexpr uint32_t kDiskBlocks = 32;
+  const auto geometry = SlotGeometry::for_blocks(config.payload_bytes, kDiskBlocks, 2).value();
   for (size_t i = 3; i < 6; ++i) {
     window.blocks[i].group = GroupId(1);
     window.blocks[i].slot = geometry.slot_at(geometry.extent_count() - 1, static_cast<uint32_t>(i));
     contents.blocks.push_back(window.blocks[i]);
   }
-  open_disk(config, disk_blocks, contents);
+  open_disk(config, kDiskBlocks, contents);
   ASSERT_EQ(cache->stats().disk_recovered_blocks, 9u);
   EXPECT_EQ(ready(keys), 6u);
   ASSERT_EQ(cache->load(RequestId(1), keys, 0, device(6), kNoDeadline), 6u);

@@ -51,6 +51,20 @@ class DiskCacheFixture : public CacheFixture {
     return contents;
   }
 
+  // A cache of config_ with a path that is on disk alone but for its first `in_host` blocks, which
+  // are in the host tier too.
+  void put_on_disk(const std::vector<BlockKey>& keys, uint32_t in_host = 0) {
+    const CacheConfig config = config_;
+    open_disk(config, path_disk_blocks, contents_of(keys), path_room);
+    ASSERT_EQ(ready(keys), keys.size());
+    if (in_host == 0) return;
+    start_load(99, {keys.begin(), keys.begin() + in_host}, in_host);
+    settle();
+    ASSERT_TRUE(cache->finish(RequestId(99)));
+    ASSERT_EQ(count_on(Tier::kHost), in_host);
+    plane->all.clear();
+  }
+
   std::vector<BlockPlace> places(const std::vector<BlockKey>& keys) {
     std::vector<BlockPlace> places(keys.size());
     cache->match(keys, 0, places);
@@ -109,6 +123,8 @@ class DiskCacheFixture : public CacheFixture {
     return spans.empty() ? WhySpan{} : spans.back();
   }
 
+  uint32_t path_disk_blocks = 64;  // of put_on_disk()
+  size_t path_room = 4096;         // likewise, of the plane
   std::optional<SlotGeometry> disk_geometry;
   // The queue of a host tier as small as in tests is very short: off for tests of other things.
   bool bounds_puts = false;
