@@ -145,8 +145,8 @@ class DataPlane {
   // that notices (a process that died, hung for too long or broke the protocol); by then every slot
   // of that rank must count as empty, so owners compare after each poll(), before they submit
   // anything that reads a slot. A poll() that returns with a new epoch, and every later one, brings
-  // no ok for a save or store_get that ended in the old one. Planes whose ranks live as long as
-  // they do never lose memory.
+  // no ok for a save, store_get or disk_get that ended in the old one. Planes whose ranks live as
+  // long as they do never lose memory.
   virtual uint64_t memory_epoch(uint32_t /*rank*/) const { return 0; }
 
   // Stops taking operations and ends what runs: afterwards no memory is touched and every operation

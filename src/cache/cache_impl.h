@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The state machine behind Cache. Its verbs are spread over files by concern:
-//   cache.cc           construction, match, finish/abort, stats, clear, close, checks
+//   cache.cc           construction, match, finish/abort, clear, close
+//   cache_check.cc     stats, checks
 //   cache_load.cc      host tier → device
 //   cache_prefetch.cc  store → host tier
 //   cache_save.cc      device → host tier → store

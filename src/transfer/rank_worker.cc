@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -11,6 +10,7 @@
 #include "transfer/disk_requests.h"
 #include "transfer/fifo.h"
 #include "transfer/op_queue.h"
+#include "transfer/rank_worker_check.h"
 #include "transfer/shared_stats.h"
 #include "transfer/slot_io.h"
 #include "transfer/store_requests.h"
@@ -470,53 +470,11 @@ class RankWorker::Impl {
   std::vector<StoreCompletion> store_completions_;
 };
 
-namespace {
-
-Error size_error(const std::string& what, uint64_t value, const std::string& allowed) {
-  return Error(Code::kInvalid, what + " is " + std::to_string(value) + "; allowed: " + allowed);
-}
-
-Status check_options(const RankWorkerOptions& options, const SlotGeometry& geometry) {
-  if (options.rank >= geometry.rank_count()) {
-    return size_error("rank", options.rank, "less than " + std::to_string(geometry.rank_count()));
-  }
-  if (options.store_batch_max == 0) return size_error("store_batch_max", 0, "at least 1");
-  if (options.slice.is_all() ? options.slice.rank != 0
-                             : options.slice.rank >= options.slice.rank_count) {
-    return size_error("slice.rank", options.slice.rank,
-                      "less than slice.rank_count (" + std::to_string(options.slice.rank_count) +
-                          "), or 0 in the slice `all`");
-  }
-  return {};
-}
-
-Status check_copier(const DeviceCopier& copier, const SlotGeometry& geometry, uint32_t rank) {
-  for (uint32_t i = 0; i < geometry.group_count(); ++i) {
-    const GroupId group(static_cast<GroupId::rep>(i));
-    const uint64_t wanted = geometry.payload_bytes(group, rank);
-    if (copier.payload_bytes(group) != wanted) {
-      return size_error("device payload_bytes of group " + std::to_string(i),
-                        copier.payload_bytes(group),
-                        std::to_string(wanted) + ", as the slot geometry has it for rank " +
-                            std::to_string(rank));
-    }
-  }
-  return {};
-}
-
-}  // namespace
-
 Result<std::unique_ptr<RankWorker>> RankWorker::create(
     const RankWorkerOptions& options, const SlotGeometry& geometry,
     std::span<std::byte> host_memory, DeviceCopier* copier, std::unique_ptr<Store> store,
     const Clock& clock, std::unique_ptr<RankDisk> disk) {
-  TIERCEL_TRY(check_options(options, geometry));
-  if (host_memory.size() != geometry.tier_bytes(options.rank)) {
-    return size_error("host memory in bytes", host_memory.size(),
-                      std::to_string(geometry.tier_bytes(options.rank)) +
-                          ", as the slot geometry has it for rank " + std::to_string(options.rank));
-  }
-  if (copier != nullptr) TIERCEL_TRY(check_copier(*copier, geometry, options.rank));
+  TIERCEL_TRY(check_rank_worker(options, geometry, host_memory.size(), copier));
   if (store) TIERCEL_TRY(store->register_memory(host_memory));
   return std::unique_ptr<RankWorker>(new RankWorker(std::make_unique<Impl>(
       options, geometry, host_memory, copier, std::move(store), std::move(disk), clock)));
