@@ -18,8 +18,10 @@ namespace tiercel::sim {
 
 class DiskPromises {
  public:
-  DiskPromises(const SimConfig& config, const SimDisks& disks, const Model& model)
-      : config_(config), disks_(disks), model_(model) {}
+  // `looks_inside`: also checks what an engine sees only when it comes upon it.
+  DiskPromises(const SimConfig& config, const SimDisks& disks, const Model& model,
+               bool looks_inside)
+      : config_(config), disks_(disks), model_(model), looks_inside_(looks_inside) {}
 
   // After each step: takes note of what is on disk, and of what is safe from a loss of power.
   void note(Cache& cache);
@@ -51,6 +53,7 @@ class DiskPromises {
   const SimConfig& config_;
   const SimDisks& disks_;
   const Model& model_;
+  const bool looks_inside_;
   bool clear_is_owed_ = false;
   std::set<Block> on_disk_;  // as the cache says
   std::set<Block> durable_;  // of these, those that no loss of power can take

@@ -84,7 +84,7 @@ struct Driver::World {
       : registry(make_store_registry()),
         disks(config, sabotage, clock),
         model(config),
-        promises(config, disks, model) {}
+        promises(config, disks, model, !sabotage.promises_only) {}
 
   ManualClock clock;
   std::shared_ptr<StoreRegistry> registry;

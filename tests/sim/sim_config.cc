@@ -238,10 +238,7 @@ constexpr std::array kDiskProtections = {
     NamedDiskProtection{"disk_sync_payload", &RankDiskProtections::sync_payload},
     NamedDiskProtection{"disk_sync_record", &RankDiskProtections::sync_record},
     NamedDiskProtection{"disk_sync_clear", &RankDiskProtections::sync_clear},
-    NamedDiskProtection{"disk_sync_before_clear", &RankDiskProtections::sync_before_clear},
-    NamedDiskProtection{"disk_bound_of_clear", &RankDiskProtections::bound_of_clear_at_start},
-    NamedDiskProtection{"disk_alternate_headers", &RankDiskProtections::alternate_headers},
-    NamedDiskProtection{"disk_empty_failed_slots", &RankDiskProtections::empty_failed_slots}};
+    NamedDiskProtection{"disk_alternate_headers", &RankDiskProtections::alternate_headers}};
 
 }  // namespace
 

@@ -239,6 +239,21 @@ TEST_F(RankDiskBreaker, ADiskThatNeverAnswersAgainIsProbedEverMoreRarely) {
   EXPECT_EQ(closed.code(), Code::kTimeout);
 }
 
+// Nobody has looked for long, but the disk has answered.
+TEST_F(RankDiskBreaker, AnAnswerThatWaitedToBeSeenIsNotLate) {
+  rig_.options.sync = DiskSync::kData;
+  rig_.open();
+  ASSERT_EQ(rig_.put(1, 1), Code::kOk);
+  rig_.rank_disk->flush();
+  while (rig_.poll() == 0) {
+    rig_.clock.advance(seconds(3));
+    ASSERT_LT(rig_.rank_disk->stats().requests, 10u);
+  }
+  EXPECT_EQ(rig_.code_of(1), Code::kOk);
+  EXPECT_EQ(condition(), StoreCondition::kUp);
+  EXPECT_EQ(rig_.rank_disk->health().opened, 0u);
+}
+
 // With the protection off a disk that hangs is asked on and on.
 TEST_F(RankDiskBreaker, IsWhatTheseTestsSee) {
   rig_.protections.stuck_opens = false;
