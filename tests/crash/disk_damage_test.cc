@@ -54,9 +54,10 @@ TEST_F(DiskDamage, AnUndamagedStoreIsFoundWhole) {
 }
 
 TEST_F(DiskDamage, EveryFlippedBitIsAMissOrMeansNothing) {
-  const uint64_t step = this->step(1201);
   uint64_t lost = 0, refused = 0;
   for (const std::string& file : {kData, kMetadata}) {
+    // Of the metadata less means nothing.
+    const uint64_t step = this->step(file == kData ? 1201 : 199);
     const uint64_t bits = image_[file].size() * 8;
     for (uint64_t bit = phase(step); bit < bits; bit += step) {
       SCOPED_TRACE(file + ", bit " + std::to_string(bit));
@@ -91,7 +92,7 @@ TEST_F(DiskDamage, EveryFlippedBitIsAMissOrMeansNothing) {
   }
   // Of the bits of both files, so many count: three payloads, frames and records.
   EXPECT_GT(lost, 0u);
-  if (step == 1) {
+  if (step(2) == 1) {
     EXPECT_EQ(lost, kStorePrompts * 8 * (kStoreBlockBytes + 192 + kDiskRecordBytes));
     EXPECT_GT(refused, 0u);
   }
