@@ -263,6 +263,8 @@ class Opener {
     worker.name_space = name_space;
     worker.writer_epoch = config_.writer_epoch;
     worker.verify = config_.verify;
+    worker.disk_puts_max =
+        config_.disk.queue_depth;  // half of the operations: the rest is for gets
     return worker;
   }
 

@@ -7,6 +7,13 @@
 #include "tier/disk/disk_io.h"
 
 namespace tiercel {
+namespace {
+
+// A put keeps its place while it waits for its record; meanwhile others use the disk.
+constexpr uint32_t kOperationsPerRequest = 2;
+constexpr uint32_t kDiskOperationsMax = 4096;
+
+}  // namespace
 
 Result<std::unique_ptr<RankDisk>> open_rank_disk(const DiskConfig& config, uint32_t rank,
                                                  const SlotGeometry& geometry,
@@ -22,7 +29,7 @@ Result<std::unique_ptr<RankDisk>> open_rank_disk(const DiskConfig& config, uint3
                      make_disk_io(files.data.get(), files.metadata.get(), io));
   RankDiskOptions options;
   options.rank = rank;
-  options.operations_max = config.queue_depth;
+  options.operations_max = std::min(kDiskOperationsMax, kOperationsPerRequest * config.queue_depth);
   options.sync = config.sync;
   options.sync_interval = config.sync_interval;
   options.stuck_after = config.stuck_after;

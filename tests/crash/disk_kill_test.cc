@@ -17,13 +17,14 @@
 #include <numeric>
 #include <sstream>
 
+#include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
-#include <sys/stat.h>
 
 #include "base/random.h"
 #include "crash/folder_files.h"
 #include "crash/writer_process.h"
 #include "support/temp_folder.h"
+#include "tier/disk/disk_format.h"
 
 namespace tiercel::testing {
 namespace {
@@ -84,14 +85,14 @@ class KilledFolder {
   KilledFolder(const Variant& variant, Random& random, Totals& totals)
       : variant_(variant), random_(random), totals_(totals) {}
 
-  void live_and_die() {
+  void live_and_die(bool by_force = true) {
     write_known();
     WriterProcess writer(arguments("write", totals_.rounds * kPromptsOfALife), known_path());
     is_open_ = is_closing_ = false;
     std::optional<WriterProcess::Time> kill_at;
     uint64_t lines_left = UINT64_MAX;
     bool at_closing = false;
-    switch (random_.below(4)) {
+    switch (by_force ? random_.below(4) : 3) {
       case 0:  // most of it is the start of the program and the opening
         kill_at = soon(20'000);
         break;
@@ -104,6 +105,7 @@ class KilledFolder {
     const bool is_killed =
         writer.run(kill_at, [&](std::string_view line) -> std::optional<WriterProcess::Time> {
           take(line, "writer");
+          if (!by_force) return std::nullopt;
           if (line == "closing") return at_closing ? soon(1'000) : soon(100'000);
           if (--lines_left != 0) return std::nullopt;
           return soon(1'500);
@@ -116,6 +118,8 @@ class KilledFolder {
       EXPECT_EQ(writer.end(), 0);
     }
   }
+
+  const std::string& path() const { return path_; }
 
   void read_back() {
     write_known();
@@ -163,7 +167,7 @@ class KilledFolder {
 
   std::vector<std::string> arguments(const std::string& what, uint64_t first) {
     return {what,
-            temp_.path("disk"),
+            path_,
             std::to_string(variant_.bytes()),
             variant_.sync,
             variant_.io,
@@ -210,14 +214,15 @@ class KilledFolder {
   // F36: whatever the crash has left is counted and used again: there are no other files, and those
   // that are there do not pass the bound.
   void check_files() {
-    EXPECT_EQ(files_below(temp_.path("disk/main")), files_of_ranks(variant_.ranks));
-    EXPECT_LE(space_below(temp_.path("disk")), variant_.bytes());
+    EXPECT_EQ(files_below(path_ + "/main"), files_of_ranks(variant_.ranks));
+    EXPECT_LE(space_below(path_), variant_.bytes());
   }
 
   const Variant variant_;
   Random& random_;
   Totals& totals_;
   TempFolder temp_;
+  const std::string path_ = temp_.path("disk");
   std::map<uint64_t, Prompt> prompts_;
   bool is_open_ = false, is_closing_ = false, is_reading_ = false;
 };
@@ -258,6 +263,19 @@ TEST(DiskKill, F36AKilledWriterLosesNothingThatWasOnDiskAndNothingComesBackWrong
   // Else it has shown nothing.
   EXPECT_GT(totals.killed, rounds / 2);
   EXPECT_GT(totals.acknowledged, rounds);
+}
+
+// The rounds above see what is lost: here, all records.
+TEST(DiskKill, ALossIsSeen) {
+  Random random(1);
+  Totals totals;
+  KilledFolder folder({"none", "threads", "write_through"}, random, totals);
+  folder.live_and_die(false);
+  folder.read_back();
+  EXPECT_GT(totals.acknowledged, 0u);
+  EXPECT_EQ(totals.found, totals.acknowledged);
+  std::filesystem::resize_file(folder.path() + "/main/rank0/metadata", 2 * kDiskHeaderBytes);
+  EXPECT_NONFATAL_FAILURE(folder.read_back(), "lost");
 }
 
 }  // namespace

@@ -89,7 +89,8 @@ class Session final : public RankSession {
 
  private:
   Status prepare(SocketMessage message) {
-    TIERCEL_TRY_ASSIGN(const WelcomeMessage welcome, decode_welcome(message.bytes));
+    TIERCEL_TRY_ASSIGN(WelcomeMessage welcome, decode_welcome(message.bytes));
+    if (welcome.disk) welcome.worker.disk_puts_max = welcome.disk->queue_depth;
     if (welcome.worker.rank != parts_.rank) {
       return Error(Code::kInvalid, "welcome is for rank " + std::to_string(welcome.worker.rank) +
                                        "; allowed: " + std::to_string(parts_.rank));
