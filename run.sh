@@ -33,7 +33,7 @@ replay() {
 }
 printf '\nOne hour of real requests through a host tier of 10,000 blocks, on two ranks.\n' >&2
 replay --trace data/conversation_trace.jsonl --host-blocks 10000 --ranks 2
-printf '\nA disk tier of 3 GiB below 2,000 host blocks; then the same hour again: it starts warm.\n' >&2
+printf '\nA disk tier below 2,000 host blocks; then the same hour again: it starts warm.\n' >&2
 disk=$(mktemp -d "${TMPDIR:-/tmp}/tiercel-run-XXXXXX")
 trap 'rm -rf "$disk"' EXIT
 for _ in 1 2; do

@@ -33,6 +33,7 @@ Result<std::unique_ptr<RankDisk>> open_rank_disk(const DiskConfig& config, uint3
   options.sync = config.sync;
   options.sync_interval = config.sync_interval;
   options.stuck_after = config.stuck_after;
+  options.payload_checksums = files.payload_checksums;
   return RankDisk::create(options, geometry, files.header, files.next_sequence, std::move(way),
                           clock);
 }

@@ -238,7 +238,8 @@ constexpr std::array kDiskProtections = {
     NamedDiskProtection{"disk_sync_payload", &RankDiskProtections::sync_payload},
     NamedDiskProtection{"disk_sync_record", &RankDiskProtections::sync_record},
     NamedDiskProtection{"disk_sync_clear", &RankDiskProtections::sync_clear},
-    NamedDiskProtection{"disk_alternate_headers", &RankDiskProtections::alternate_headers}};
+    NamedDiskProtection{"disk_alternate_headers", &RankDiskProtections::alternate_headers},
+    NamedDiskProtection{"disk_compare_with_record", &RankDiskProtections::compare_with_record}};
 
 }  // namespace
 

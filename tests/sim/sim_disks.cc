@@ -10,6 +10,7 @@
 
 #include <fmt/core.h>
 
+#include "tier/disk/disk_rank_files.h"
 #include "tier/disk/disk_scan.h"
 
 namespace tiercel::sim {
@@ -159,17 +160,6 @@ DiskRecordSource SimDisks::records(uint32_t rank) const {
   };
 }
 
-uint64_t SimDisks::next_sequence(uint32_t rank, const DiskHeader& header) const {
-  uint64_t next = std::max<uint64_t>(header.first_sequence, 1);
-  DiskRecordReader reader(records(rank), 0, geometry_->slot_count_max());
-  const Status read = reader.for_each([&](SlotId slot, DiskRecordReader::RecordBytes bytes) {
-    const auto record = decode_disk_record(bytes, folder_id_, slot);
-    if (record) next = std::max(next, record->sequence + 1);
-  });
-  if (!read) fail("reopen", read.error().to_string());
-  return next;
-}
-
 std::unique_ptr<RankDisk> SimDisks::open(uint32_t rank, uint64_t seed) {
   if (rank >= ranks_.size()) return nullptr;
   Random random(seed);
@@ -182,13 +172,16 @@ std::unique_ptr<RankDisk> SimDisks::open(uint32_t rank, uint64_t seed) {
   options.breaker.backoff = milliseconds(100);
   options.breaker.backoff_max = milliseconds(1000);
   const DiskHeader counts = header(rank);
+  auto found = read_disk_rank_records(records(rank), counts, geometry_->slot_count_max());
+  if (!found) fail("reopen", found.error().to_string());
+  options.payload_checksums = std::move(found->payload_checksums);
   auto memory = ranks_[rank]->disk.open({.queue_depth = kQueueDepth, .order_seed = random.next()});
   auto slow = std::make_unique<SlowDiskIo>(std::move(memory), random.next(), clock_);
   auto io = std::make_unique<Io>(*ranks_[rank], met_,
                                  std::make_unique<testing::FaultyDiskIo>(std::move(slow)));
-  auto disk = RankDiskFactory::create(protections_, options, *geometry_, counts,
-                                      next_sequence(rank, counts), std::move(io), clock_,
-                                      [] { return int64_t{1'800'000'000}; });
+  auto disk =
+      RankDiskFactory::create(protections_, options, *geometry_, counts, found->next_sequence,
+                              std::move(io), clock_, [] { return int64_t{1'800'000'000}; });
   if (!disk) fail("setup", disk.error().to_string());
   return *std::move(disk);
 }

@@ -70,7 +70,6 @@ class SimDisks {
   };
 
   DiskHeader header(uint32_t rank) const;
-  uint64_t next_sequence(uint32_t rank, const DiskHeader& header) const;
   DiskRecordSource records(uint32_t rank) const;
 
   const SimConfig& config_;

@@ -152,6 +152,7 @@ class Folder final : public DiskFolder {
   std::vector<DiskRankFolder> ranks_;
   std::vector<DiskRankFolder> left_overs_;  // of a larger world; only while a folder is made
   std::vector<uint64_t> next_sequence_;
+  std::vector<std::vector<uint32_t>> payload_checksums_;  // empty before read_contents()
   bool direct_ = false;
   pid_t owner_pid_ = 0;
   std::vector<std::string> notes_;
@@ -392,6 +393,7 @@ Result<DiskContents> Folder::read_contents(const Namespace& name_space, bool pur
   }
   TIERCEL_TRY_ASSIGN(DiskScan scan, scan_disk_records(files, geometry_, id_, name_space, purge));
   next_sequence_ = std::move(scan.next_sequence);
+  payload_checksums_ = std::move(scan.payload_checksums);
   return std::move(scan.contents);
 }
 
@@ -409,6 +411,7 @@ Result<DiskRankFiles> Folder::files(uint32_t rank) const {
   files.direct = direct_;
   files.header = *folder.header();
   files.next_sequence = next_sequence_[rank];
+  if (!payload_checksums_.empty()) files.payload_checksums = payload_checksums_[rank];
   return files;
 }
 

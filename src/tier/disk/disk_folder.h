@@ -73,8 +73,10 @@ struct DiskRankFiles {
   FileDescriptor data;
   FileDescriptor metadata;
   bool direct = false;
-  DiskHeader header;           // of the metadata file, as it stands
-  uint64_t next_sequence = 1;  // higher than any in the file; known after read_contents()
+  DiskHeader header;  // of the metadata file, as it stands
+  // Known after read_contents().
+  uint64_t next_sequence = 1;               // higher than any in the file
+  std::vector<uint32_t> payload_checksums;  // [slot], as the records say; 0 without one
 };
 
 class DiskFolder {

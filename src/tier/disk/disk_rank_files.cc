@@ -22,19 +22,24 @@ Status check_file(const DiskPath& file) {
   return Error(Code::kInvalid, file.path + " of the disk tier is no file");
 }
 
-// Higher than any in the file.
-Result<uint64_t> next_sequence_of(const DiskPath& metadata, const DiskHeader& header,
-                                  const SlotGeometry& geometry) {
-  uint64_t next = std::max<uint64_t>(1, header.first_sequence);
-  DiskRecordReader reader(metadata, 0, geometry.slot_count_max());
+}  // namespace
+
+Result<DiskRankRecords> read_disk_rank_records(const DiskRecordSource& source,
+                                               const DiskHeader& header, uint32_t slot_count) {
+  DiskRankRecords records;
+  records.next_sequence = std::max<uint64_t>(1, header.first_sequence);
+  records.payload_checksums.resize(slot_count);
+  DiskRecordReader reader(source, 0, slot_count);
   TIERCEL_TRY(reader.for_each([&](SlotId slot, DiskRecordReader::RecordBytes bytes) {
     const auto record = decode_disk_record(bytes, header.folder_id, slot);
-    if (record) next = std::max(next, record->sequence + 1);
+    if (!record) return;
+    records.payload_checksums[slot.value()] = record->payload_checksum;
+    if (record->sequence >= records.next_sequence && record->sequence != UINT64_MAX) {
+      records.next_sequence = record->sequence + 1;
+    }
   }));
-  return next;
+  return records;
 }
-
-}  // namespace
 
 Result<SlotGeometry> disk_geometry_of(const DiskHeader& header) {
   SlotGeometryOptions options;
@@ -60,13 +65,16 @@ Result<DiskRankFiles> read_disk_rank_files(FileDescriptor data, FileDescriptor m
                                      std::to_string(rank));
   }
   TIERCEL_TRY_ASSIGN(const SlotGeometry geometry, disk_geometry_of(header));
-  TIERCEL_TRY_ASSIGN(const uint64_t next, next_sequence_of(metadata_file, header, geometry));
+  TIERCEL_TRY_ASSIGN(
+      DiskRankRecords records,
+      read_disk_rank_records(record_source(metadata_file), header, geometry.slot_count_max()));
   DiskRankFiles files;
   files.direct = (::fcntl(data_file.fd.get(), F_GETFL) & O_DIRECT) != 0;
   files.data = std::move(data_file.fd);
   files.metadata = std::move(metadata_file.fd);
   files.header = std::move(header);
-  files.next_sequence = next;
+  files.next_sequence = records.next_sequence;
+  files.payload_checksums = std::move(records.payload_checksums);
   return files;
 }
 

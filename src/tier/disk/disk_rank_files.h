@@ -7,14 +7,25 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "tiercel/status.h"
 
 #include "base/file_descriptor.h"
 #include "tier/disk/disk_folder.h"
+#include "tier/disk/disk_record_reader.h"
 #include "tier/slot_geometry.h"
 
 namespace tiercel {
+
+// What a rank must know of its records, as in DiskRankFiles.
+struct DiskRankRecords {
+  uint64_t next_sequence = 1;
+  std::vector<uint32_t> payload_checksums;
+};
+// Of the slots below `slot_count`. Fails as the source does.
+Result<DiskRankRecords> read_disk_rank_records(const DiskRecordSource& source,
+                                               const DiskHeader& header, uint32_t slot_count);
 
 // kInvalid if the descriptors are not those of the two files of `rank`, or their headers say so;
 // kUnavailable if they cannot be read. Reads the whole metadata file.

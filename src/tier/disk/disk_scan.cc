@@ -42,7 +42,9 @@ class Scanner {
         block_at_(geometry.slot_count_max(), kNoBlock) {}
 
   // Ranks in their order. Returns the rank's next sequence.
-  Result<uint64_t> add(const DiskScanRank& rank_files, uint32_t rank, uint32_t rank_count) {
+  Result<uint64_t> add(const DiskScanRank& rank_files, uint32_t rank, uint32_t rank_count,
+                       std::vector<uint32_t>& payload_checksums) {
+    payload_checksums.resize(geometry_.slot_count_max());
     seen_.assign(geometry_.slot_count_max(), SlotSeen{});
     uint64_t next_sequence = std::max<uint64_t>(rank_files.first_sequence, 1);
     DiskRecordReader reader(rank_files.records, 0, geometry_.slot_count_max());
@@ -56,6 +58,7 @@ class Scanner {
       if (record->sequence >= next_sequence && record->sequence != UINT64_MAX) {
         next_sequence = record->sequence + 1;
       }
+      payload_checksums[slot.value()] = record->payload_checksum;
       seen.sequence = record->sequence;
       seen.group = record->group;
       if (!is_slice_of(record->slice, rank, rank_count)) {
@@ -241,7 +244,8 @@ Result<DiskScan> scan_disk_records(std::span<const DiskScanRank> ranks,
   DiskScan scan;
   const auto rank_count = static_cast<uint32_t>(ranks.size());
   for (uint32_t rank = 0; rank < rank_count; ++rank) {
-    TIERCEL_TRY_ASSIGN(const uint64_t next, scanner.add(ranks[rank], rank, rank_count));
+    TIERCEL_TRY_ASSIGN(const uint64_t next, scanner.add(ranks[rank], rank, rank_count,
+                                                        scan.payload_checksums.emplace_back()));
     scan.next_sequence.push_back(next);
   }
   scan.contents = scanner.finish(purge);

@@ -31,7 +31,9 @@ struct DiskScanRank {
 
 struct DiskScan {
   DiskContents contents;
-  std::vector<uint64_t> next_sequence;  // of each rank: higher than any in its file
+  // Of each rank, as in DiskRankFiles.
+  std::vector<uint64_t> next_sequence;
+  std::vector<std::vector<uint32_t>> payload_checksums;
 };
 
 // `ranks` in their order; as DiskFolder::read_contents().

@@ -143,6 +143,8 @@ RankDiskImpl::RankDiskImpl(const RankDiskProtections& protections, const RankDis
       breaker_(options.breaker, clock),
       operations_(options.operations_max),
       slots_under_way_(geometry.slot_count_max()),
+      payload_checksums_(options.payload_checksums),
+      has_checksum_(geometry.slot_count_max(), !options.payload_checksums.empty()),
       // A slot each, a record write each; a header and two syncs.
       queue_(2 * size_t{options.operations_max} + 3),
       syncers_{DiskSyncer(DiskFile::kData, kSyncDataToken),
@@ -150,6 +152,7 @@ RankDiskImpl::RankDiskImpl(const RankDiskProtections& protections, const RankDis
       records_(header.folder_id, options.operations_max, kRecordToken),
       header_(header, kHeaderToken, protections.alternate_headers),
       io_(std::move(io)) {
+  payload_checksums_.resize(geometry.slot_count_max());
   for (std::vector<uint32_t>* list :
        {&free_, &ended_, &waiting_puts_, &round_, &waiting_clears_, &clears_}) {
     list->reserve(options.operations_max);
@@ -203,6 +206,8 @@ Code RankDiskImpl::start(const DiskGet& get) {
   uint32_t index = 0;
   const Code taken = take(DiskOperation::Kind::kGet, get.token, &index);
   if (taken != Code::kOk) return taken;
+  operations_[index].slot = get.slot;
+  operations_[index].memory = get.memory;
   begin_transfer(index, DiskIoKind::kRead, *place, get.memory);
   return Code::kOk;
 }
@@ -228,6 +233,8 @@ Code RankDiskImpl::start(const DiskPut& put) {
   operation.record.written_unix_s = unix_time_s_();
   operation.data_sync_failures = syncer(DiskFile::kData).failures();
   slots_under_way_[put.slot.value()] = true;
+  payload_checksums_[put.slot.value()] = frame->checksum;
+  has_checksum_[put.slot.value()] = true;
   begin_transfer(index, DiskIoKind::kWrite, *place, put.memory);
   return Code::kOk;
 }
@@ -307,6 +314,14 @@ void RankDiskImpl::take_completion(const DiskIoCompletion& completion) {
   }
 }
 
+bool RankDiskImpl::holds_what_its_record_says(const DiskOperation& operation) const {
+  const size_t slot = operation.slot.value();
+  if (!has_checksum_[slot] || !protections_.compare_with_record) return true;
+  const Result<Frame> frame = decode_frame(operation.memory.last<kFrameBytes>());
+  // What is no frame at all is seen by whoever verifies it.
+  return !frame || frame->checksum == payload_checksums_[slot];
+}
+
 void RankDiskImpl::take_slot_answer(uint32_t index, int64_t result) {
   DiskOperation& operation = operations_[index];
   const bool is_get = operation.kind == DiskOperation::Kind::kGet;
@@ -318,7 +333,10 @@ void RankDiskImpl::take_slot_answer(uint32_t index, int64_t result) {
     return;
   }
   const Code code = operation.transfer.code();
-  if (is_get) return end(index, code);
+  if (is_get) {
+    const bool is_right = code != Code::kOk || holds_what_its_record_says(operation);
+    return end(index, is_right ? code : Code::kCorrupt);
+  }
   syncer(DiskFile::kData).note_write();
   if (code != Code::kOk) return fail_put(index, code);
   waiting_puts_.push_back(index);

@@ -27,6 +27,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tiercel/clock.h"
 #include "tiercel/disk.h"
@@ -50,6 +51,10 @@ struct RankDiskOptions {
   // No answer to an operation for so long: the breaker opens.
   Duration stuck_after = std::chrono::seconds(2);
   BreakerOptions breaker;
+  // [slot], of the records that were found at the start. A slot whose frame promises another
+  // checksum holds an older payload than its record: the record has reached the disk, what it was
+  // written for has not. Empty: nothing was found, only what this object puts is held against it.
+  std::vector<uint32_t> payload_checksums;
 };
 
 // A slot in memory, its whole stride long; the frame stands at its tail.
@@ -70,8 +75,8 @@ struct DiskPut {
 
 struct DiskDone {
   uint64_t token = 0;
-  Code code =
-      Code::kOk;  // ok; no_space; corrupt (the file ends before the slot's end); unavailable
+  Code code = Code::kOk;  // ok; no_space; unavailable; corrupt (the file ends before the slot's
+                          // end, or the slot does not hold what its record was written for)
 };
 
 // Only rise.

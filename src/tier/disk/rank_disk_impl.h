@@ -39,6 +39,9 @@ struct DiskOperation {
   // Since when it has been with the disk without an answer; nothing: it is not with the disk.
   std::optional<TimePoint> asked;
   DiskTransfer transfer;  // of the slot; get and put
+  // Get.
+  SlotId slot;
+  std::span<const std::byte> memory;
   // Put.
   DiskRecord record;
   uint64_t data_sync_failures = 0;  // before its payload was written
@@ -88,6 +91,7 @@ class RankDiskImpl final : public RankDisk {
                                    std::span<const std::byte> memory) const;
   // The index of a new operation, or why there is none.
   Code take(DiskOperation::Kind kind, uint64_t token, uint32_t* index);
+  bool holds_what_its_record_says(const DiskOperation& operation) const;
   void begin_transfer(uint32_t index, DiskIoKind kind, uint64_t offset,
                       std::span<std::byte> memory);
   bool step();
@@ -134,8 +138,11 @@ class RankDiskImpl final : public RankDisk {
   // All of these have their memory from the start. Lists hold indexes into operations_.
   std::vector<DiskOperation> operations_;
   std::vector<uint32_t> free_;
-  std::vector<uint32_t> ended_;         // oldest first
-  std::vector<bool> slots_under_way_;   // [slot]: of puts
+  std::vector<uint32_t> ended_;        // oldest first
+  std::vector<bool> slots_under_way_;  // [slot]: of puts
+  // [slot], of the last put or the record that was found; nothing is known of other slots.
+  std::vector<uint32_t> payload_checksums_;
+  std::vector<bool> has_checksum_;
   std::vector<uint32_t> waiting_puts_;  // for the next round
   std::vector<uint32_t> round_;         // in the order of their slots
   std::vector<uint32_t> waiting_clears_;

@@ -24,7 +24,8 @@ struct RankDiskProtections {
   bool remember_failed_syncs = true;    // a sync that fails counts for all that was not yet safe
   bool empty_failed_slots = true;       // a slot whose put failed has no record
   bool one_put_per_slot = true;
-  bool stuck_opens = true;  // no answer opens the breaker
+  bool stuck_opens = true;          // no answer opens the breaker
+  bool compare_with_record = true;  // a slot that holds an older payload than its record is no hit
 };
 
 // The only maker; RankDisk::create calls it with all protections on.

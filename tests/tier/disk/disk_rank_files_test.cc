@@ -36,6 +36,7 @@ class DiskRankFilesTest : public ::testing::Test {
     record.slot = slot;
     record.sequence = sequence;
     record.token_count = 16;
+    record.payload_checksum = static_cast<uint32_t>(sequence) * 3;
     std::array<std::byte, kDiskRecordBytes> bytes{};
     encode_disk_record(record, folder_->id(), bytes);
     const DiskRankFiles file = files(rank);
@@ -72,6 +73,9 @@ TEST_F(DiskRankFilesTest, ARankThatIsStartedAgainGoesOnBehindTheLastRecord) {
   const auto read = read_disk_rank_files(std::move(known.data), std::move(known.metadata), 1);
   ASSERT_TRUE(read);
   EXPECT_EQ(read->next_sequence, 42u);
+  ASSERT_EQ(read->payload_checksums.size(), folder_->geometry().slot_count_max());
+  EXPECT_EQ(read->payload_checksums[7], 123u);
+  EXPECT_EQ(read->payload_checksums[0], 0u);
 }
 
 TEST_F(DiskRankFilesTest, FilesOfAnotherRankAreRefused) {
