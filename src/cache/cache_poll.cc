@@ -254,7 +254,9 @@ void Cache::Impl::on_timer(const Timer& timer) {
 
 void Cache::Impl::sweep() {
   uint32_t left = config_.sweep_nodes_per_poll;
-  while (left > 0 && !index_.sweep_done()) {
+  // A clear() that waits for stale nodes looks for them again: the engine's device tier may have
+  // held one when the last pass met it, and takes away only its own place.
+  while (left > 0 && (!index_.sweep_done() || clear_pending_)) {
     const NodeId node = index_.next_stale(left);
     if (node == kNoNode) break;
     --left;

@@ -277,7 +277,18 @@ size_t PrefixCache::poll(std::span<CacheEvent> events) {
     give_back(gone->admitted);
     leaving_.erase(gone);
   }
+  if (index_.epoch() != epoch_) forget_stale();
   return count;
+}
+
+void PrefixCache::forget_stale() {
+  epoch_ = index_.epoch();
+  for (Pool& pool : pools_) {
+    for (DeviceBlock& block : pool.blocks) {
+      if (block.node == kNoNode || block.references > 0 || index_.is_current(block.node)) continue;
+      forget(block.node, false);
+    }
+  }
 }
 
 void PrefixCache::clear() {

@@ -108,6 +108,9 @@ class PrefixCache {
   void unreference(uint32_t group, DeviceBlockId block);
   void forget(NodeId node, bool evicted);
   void publish(Admitted& admitted, uint32_t position);
+  // What a clear() that had to wait has made unfindable, as far as no request uses it: until it is
+  // gone there can be no other clear().
+  void forget_stale();
   void give_back(const Admitted& admitted);
   Status end(RequestId request, bool aborted);
 
@@ -116,6 +119,7 @@ class PrefixCache {
   BlockIndex& index_;
   std::unique_ptr<EvictionPolicy> policy_;
   std::vector<Pool> pools_;  // by group
+  uint8_t epoch_ = 0;        // of the index, when its stale blocks were forgotten last
   std::unordered_map<RequestId, Admitted> admitted_;
   // Ended requests whose device blocks transfers still touch, by (request, generation).
   struct Leaving {

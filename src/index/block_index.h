@@ -144,6 +144,8 @@ class BlockIndex {
   // False, and nothing changed, while nodes of an older epoch are left.
   bool advance_epoch();
   bool is_current(NodeId node) const { return nodes_[node].epoch == epoch_; }
+  // Changes whenever advance_epoch() does something.
+  uint8_t epoch() const { return epoch_; }
   // Nodes of the older epoch that are still there: 0 when clearing is complete. A stale node that
   // was held when the sweep met it stays until somebody takes its places away and releases it.
   uint32_t stale_count() const { return stale_count_; }

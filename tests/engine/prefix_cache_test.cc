@@ -197,7 +197,7 @@ TEST_F(PrefixCacheTest, FieldCaseF17RandomLivesGiveEveryBlockBackOnce) {
     const PrefixCacheStats stats = prefix->stats();
     ASSERT_EQ(stats.free_blocks + stats.cached_blocks, 12u);
     ASSERT_EQ(stats.referenced_blocks, 0u);
-    ASSERT_EQ(cache->check(true, prefix->hold_count()), "");
+    ASSERT_EQ(cache->check(true, prefix->hold_count()), "") << "seed " << seed;
   }
 }
 

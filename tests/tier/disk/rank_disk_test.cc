@@ -227,10 +227,10 @@ TEST(RankDisk, AnOlderPayloadUnderANewerRecordIsCorrupt) {
   rig.open();
   ASSERT_EQ(rig.put_now(1, 3), Code::kOk);
   PageBuffer older(rig.stride());
-  fill_slot(1, GroupId(0), RankDiskRig::kPayloadBytes, older.span());
+  testing::fill_slot(1, GroupId(0), RankDiskRig::kPayloadBytes, older.span());
   const std::span<std::byte> payload = older.span().first(RankDiskRig::kPayloadBytes);
-  fill_payload(77, payload);
-  Frame frame = frame_of_block(1, GroupId(0), RankDiskRig::kPayloadBytes);
+  testing::fill_payload(77, payload);
+  Frame frame = testing::frame_of_block(1, GroupId(0), RankDiskRig::kPayloadBytes);
   frame.checksum = crc32c(payload);
   encode_frame(frame, older.span().last<kFrameBytes>());
   const uint64_t place = disk_slot_offset(rig.geometry->offset(SlotId(3), GroupId(0), 0).value());
