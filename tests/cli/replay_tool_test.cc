@@ -159,7 +159,7 @@ TEST_F(ReplayTool, LimitOfFileSizeIsSaidInWords) {
   EXPECT_EQ(ranks.status, kExitRefused) << ranks.text;
   EXPECT_NE(ranks.text.find("ulimit -f"), std::string::npos) << ranks.text;
   // Nor may a result that does not fit.
-  const std::string full = "ulimit -f 0; exec " + testing::binary_path("tiercel") +
+  const std::string full = "ulimit -f 2; exec " + testing::binary_path("tiercel") +
                            " replay --limit 20 --trace " + kTrace + " --json " +
                            folder_.path("out.json");
   const testing::Outcome result = testing::run_shell(full);
