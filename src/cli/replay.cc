@@ -234,9 +234,9 @@ Status Replay::bring_in(std::span<const BlockKey> keys) {
   const std::span<BlockPlace> places(places_.data(), std::min(places_.size(), keys.size()));
   Match match = timed([&] { return cache.match(keys, device_hits, places); });
   const uint32_t ready_at_once = match.ready_blocks;
+  const auto ready_places = places.first(std::min<size_t>(ready_at_once, places.size()));
   const auto on_disk = static_cast<uint64_t>(
-      std::count(places.begin(), places.begin() + std::min<size_t>(ready_at_once, places.size()),
-                 BlockPlace::kDisk));
+      std::count(ready_places.begin(), ready_places.end(), BlockPlace::kDisk));
   if (!options_.store.empty()) {
     TIERCEL_TRY_ASSIGN(const bool started, timed([&] {
                          return cache.prefetch(request_, keys, device_hits, deadline());

@@ -125,7 +125,7 @@ SimDisks::SimDisks(const SimConfig& config, const Sabotage& sabotage, const Cloc
                      .first_sequence = 0};
     for (const auto& ranks : payload_bytes) first.payload_bytes.push_back(ranks[number]);
     // As the folder makes them.
-    for (const uint64_t generation : {0, 1}) {
+    for (const uint64_t generation : {uint64_t{0}, uint64_t{1}}) {
       first.generation = generation;
       std::array<std::byte, kDiskHeaderBytes> page;
       encode_disk_header(first, page);
@@ -138,7 +138,7 @@ SimDisks::SimDisks(const SimConfig& config, const Sabotage& sabotage, const Cloc
 
 DiskHeader SimDisks::header(uint32_t rank) const {
   std::optional<DiskHeader> best;
-  for (const uint64_t generation : {0, 1}) {
+  for (const uint64_t generation : {uint64_t{0}, uint64_t{1}}) {
     const auto page = ranks_[rank]
                           ->disk.contents(DiskFile::kMetadata)
                           .subspan(disk_header_offset(generation))
