@@ -117,8 +117,9 @@ class ToolWithOtherRank : public ReplayTool {
 // It is there for the first start only.
 TEST_F(ToolWithOtherRank, RankThatDoesNotComeBackIsNamedInTheReportAndNotCountedAsBack) {
   use_rank("rm \"$0\"\n" + real_);
+  // Long enough for the starts that fail: 200 requests may be over before the last of them.
   const testing::Outcome outcome =
-      replay("--kill-rank-every 50 --json " + folder_.path("out.json"));
+      replay("--limit 6000 --kill-rank-every 50 --json " + folder_.path("out.json"));
   EXPECT_EQ(outcome.status, kExitOk) << outcome.text;
   EXPECT_NE(outcome.text.find("1 killed; 0 came back"), std::string::npos) << outcome.text;
   EXPECT_NE(outcome.text.find("GIVEN UP after 4 starts: "), std::string::npos) << outcome.text;
