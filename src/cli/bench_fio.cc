@@ -69,6 +69,7 @@ Result<std::pair<std::string, int>> run(const std::vector<std::string>& argument
   const FileDescriptor reader(ends[0]);
   FileDescriptor writer(ends[1]);
   std::vector<char*> argv;
+  argv.reserve(arguments.size() + 1);
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
   posix_spawn_file_actions_t actions;

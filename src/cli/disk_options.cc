@@ -26,7 +26,7 @@ Option choice(std::string name, std::string help, const Values& values) {
 // The value that `name` chooses; the option table has refused what is none of them.
 template <typename Values>
 auto chosen(const OptionValues& values, std::string_view name, const Values& all) {
-  const std::string text = values.get_string(name);
+  const std::string& text = values.get_string(name);
   for (const auto value : all) {
     if (text == to_string(value)) return value;
   }
