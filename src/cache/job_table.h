@@ -95,12 +95,6 @@ class JobTable {
   uint32_t room() const { return jobs_max_ - in_flight_; }
 
   template <typename Visit>
-  void for_each(Visit&& visit) {
-    for (Job& job : jobs_) {
-      if (job.live) visit(job);
-    }
-  }
-  template <typename Visit>
   void for_each(Visit&& visit) const {
     for (const Job& job : jobs_) {
       if (job.live) visit(job);
