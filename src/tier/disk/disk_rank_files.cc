@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tier/disk/disk_rank_files.h"
 
-#include <algorithm>
 #include <cerrno>
 #include <string>
 #include <utility>
@@ -26,17 +25,11 @@ Status check_file(const DiskPath& file) {
 
 Result<DiskRankRecords> read_disk_rank_records(const DiskRecordSource& source,
                                                const DiskHeader& header, uint32_t slot_count) {
-  DiskRankRecords records;
-  records.next_sequence = std::max<uint64_t>(1, header.first_sequence);
-  records.payload_checksums.resize(slot_count);
+  DiskRankRecords records(header.first_sequence, slot_count);
   DiskRecordReader reader(source, 0, slot_count);
   TIERCEL_TRY(reader.for_each([&](SlotId slot, DiskRecordReader::RecordBytes bytes) {
     const auto record = decode_disk_record(bytes, header.folder_id, slot);
-    if (!record) return;
-    records.payload_checksums[slot.value()] = record->payload_checksum;
-    if (record->sequence >= records.next_sequence && record->sequence != UINT64_MAX) {
-      records.next_sequence = record->sequence + 1;
-    }
+    if (record) records.note(*record);
   }));
   return records;
 }

@@ -18,11 +18,6 @@
 
 namespace tiercel {
 
-// What a rank must know of its records, as in DiskRankFiles.
-struct DiskRankRecords {
-  uint64_t next_sequence = 1;
-  std::vector<uint32_t> payload_checksums;
-};
 // Of the slots below `slot_count`. Fails as the source does.
 Result<DiskRankRecords> read_disk_rank_records(const DiskRecordSource& source,
                                                const DiskHeader& header, uint32_t slot_count);

@@ -6,6 +6,7 @@
 // Threads: one.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -27,6 +28,24 @@ using DiskRecordSource = std::function<Result<size_t>(uint64_t offset, std::span
 
 // Of a file that stays open as long as the source is used.
 DiskRecordSource record_source(const DiskPath& file);
+
+// What a rank must know of its records, as in DiskRankFiles.
+struct DiskRankRecords {
+  uint64_t next_sequence = 1;
+  std::vector<uint32_t> payload_checksums;
+
+  // Of a metadata file whose header says `first_sequence`, before any record.
+  DiskRankRecords(uint64_t first_sequence, uint32_t slot_count)
+      : next_sequence(std::max<uint64_t>(1, first_sequence)), payload_checksums(slot_count) {}
+
+  // `record` is valid; whether it counts otherwise does not matter. Its slot is below the count.
+  void note(const DiskRecord& record) {
+    payload_checksums[record.slot.value()] = record.payload_checksum;
+    if (record.sequence >= next_sequence && record.sequence != UINT64_MAX) {
+      next_sequence = record.sequence + 1;
+    }
+  }
+};
 
 class DiskRecordReader {
  public:

@@ -41,12 +41,10 @@ class Scanner {
         joined_(geometry.slot_count_max()),
         block_at_(geometry.slot_count_max(), kNoBlock) {}
 
-  // Ranks in their order. Returns the rank's next sequence.
-  Result<uint64_t> add(const DiskScanRank& rank_files, uint32_t rank, uint32_t rank_count,
-                       std::vector<uint32_t>& payload_checksums) {
-    payload_checksums.resize(geometry_.slot_count_max());
+  // Ranks in their order.
+  Result<DiskRankRecords> add(const DiskScanRank& rank_files, uint32_t rank, uint32_t rank_count) {
+    DiskRankRecords records(rank_files.first_sequence, geometry_.slot_count_max());
     seen_.assign(geometry_.slot_count_max(), SlotSeen{});
-    uint64_t next_sequence = std::max<uint64_t>(rank_files.first_sequence, 1);
     DiskRecordReader reader(rank_files.records, 0, geometry_.slot_count_max());
     TIERCEL_TRY(reader.for_each([&](SlotId slot, DiskRecordReader::RecordBytes bytes) {
       SlotSeen& seen = seen_[slot.value()];
@@ -55,10 +53,7 @@ class Scanner {
         seen.seen = record.code() == Code::kNotFound ? Seen::kEmpty : Seen::kTorn;
         return;
       }
-      if (record->sequence >= next_sequence && record->sequence != UINT64_MAX) {
-        next_sequence = record->sequence + 1;
-      }
-      payload_checksums[slot.value()] = record->payload_checksum;
+      records.note(*record);
       seen.sequence = record->sequence;
       seen.group = record->group;
       if (!is_slice_of(record->slice, rank, rank_count)) {
@@ -73,7 +68,7 @@ class Scanner {
     }));
     settle_extents();
     join(rank == 0);
-    return next_sequence;
+    return records;
   }
 
   DiskContents finish(bool purge) {
@@ -244,9 +239,9 @@ Result<DiskScan> scan_disk_records(std::span<const DiskScanRank> ranks,
   DiskScan scan;
   const auto rank_count = static_cast<uint32_t>(ranks.size());
   for (uint32_t rank = 0; rank < rank_count; ++rank) {
-    TIERCEL_TRY_ASSIGN(const uint64_t next, scanner.add(ranks[rank], rank, rank_count,
-                                                        scan.payload_checksums.emplace_back()));
-    scan.next_sequence.push_back(next);
+    TIERCEL_TRY_ASSIGN(DiskRankRecords records, scanner.add(ranks[rank], rank, rank_count));
+    scan.next_sequence.push_back(records.next_sequence);
+    scan.payload_checksums.push_back(std::move(records.payload_checksums));
   }
   scan.contents = scanner.finish(purge);
   return scan;
