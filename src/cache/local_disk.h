@@ -42,8 +42,11 @@ class LocalDisk {
 
   // What an operator should be told once: of the folder, of what was found, of the way to the disk.
   const std::vector<std::string>& notes() const { return notes_; }
-  // The blocks have been taken in: their list is of no use any more.
-  void forget_contents() { parts_.contents.blocks = {}; }
+  // Blocks and checksums have been taken in: their lists are of no use any more.
+  void forget_contents() {
+    parts_.contents.blocks = {};
+    for (DiskRankFiles& files : files_) files.payload_checksums = {};
+  }
 
  private:
   LocalDisk(DiskConfig config, std::unique_ptr<DiskFolder> folder, DiskParts parts);
