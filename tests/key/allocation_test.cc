@@ -3,8 +3,6 @@
 // What is promised to allocate nothing is watched by a global operator new that
 // counts.
 
-#include <cstdlib>
-#include <new>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -13,24 +11,7 @@
 #include "tiercel/key.h"
 
 #include "key/samples.h"
-
-namespace {
-thread_local size_t allocation_count = 0;
-}  // namespace
-
-// Not inlined: the compiler would see malloc and free through some pairs only and warn of a
-// mismatch. The form that does not throw is replaced too, because sanitizers bring one that does
-// not fit.
-[[gnu::noinline]] void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
-  ++allocation_count;
-  return std::malloc(bytes);
-}
-[[gnu::noinline]] void* operator new(size_t bytes) {
-  if (void* memory = operator new(bytes, std::nothrow)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+#include "support/allocation_count.h"
 
 namespace tiercel {
 namespace {

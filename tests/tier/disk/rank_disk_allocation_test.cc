@@ -2,26 +2,8 @@
 //
 // A rank's disk allocates when it is made and never again, as a global operator new that counts
 // sees it.
-#include <cstdlib>
-#include <new>
-
+#include "support/allocation_count.h"
 #include "tier/disk/rank_disk_rig.h"
-
-namespace {
-thread_local size_t allocation_count = 0;
-}  // namespace
-
-// Not inlined, as in key/allocation_test.cc.
-[[gnu::noinline]] void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
-  ++allocation_count;
-  return std::malloc(bytes);
-}
-[[gnu::noinline]] void* operator new(size_t bytes) {
-  if (void* memory = operator new(bytes, std::nothrow)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace tiercel {
 namespace {
