@@ -28,6 +28,14 @@ class CacheWriteBack : public DiskCacheFixture {
     settle();
   }
 
+  // Everything of a request's saves but what goes to disk.
+  void store_until_moves(uint64_t request, const std::vector<BlockKey>& keys) {
+    const auto count = static_cast<uint32_t>(keys.size());
+    ASSERT_TRUE(cache->save(RequestId(request), keys, 0, device(count)));
+    ASSERT_TRUE(cache->commit(RequestId(request), uint64_t{count} * 4));
+    settle_all_but(OpKind::kDiskPut);
+  }
+
   // Everything but operations of this kind.
   void settle_all_but(OpKind kind) {
     for (int round = 0; round < 20; ++round) {
@@ -126,9 +134,7 @@ TEST_F(CacheWriteBack, ABlockThatIsOnDiskAlreadyLeavesTheHostTierWithoutAPut) {
 TEST_F(CacheWriteBack, AMovedBlockThatIsInUseByThenStaysInTheHostTierToo) {
   open_disk(write_back_config(8, 2), 32);
   const auto cold = test_keys(7);
-  ASSERT_TRUE(cache->save(RequestId(1), cold, 0, device(7)));
-  ASSERT_TRUE(cache->commit(RequestId(1), 28));
-  settle_all_but(OpKind::kDiskPut);
+  store_until_moves(1, cold);
   ASSERT_TRUE(cache->finish(RequestId(1)));
   ASSERT_EQ(plane->open_count(OpKind::kDiskPut), 7u) << "one moves, six are copied";
   start_load(2, cold, 7);
@@ -147,9 +153,7 @@ TEST_F(CacheWriteBack, AMovedBlockThatIsInUseByThenStaysInTheHostTierToo) {
 TEST_F(CacheWriteBack, AFailedMoveLeavesTheBlockWhereItIs) {
   open_disk(write_back_config(8, 2), 32);
   const auto cold = test_keys(7);
-  ASSERT_TRUE(cache->save(RequestId(1), cold, 0, device(7)));
-  ASSERT_TRUE(cache->commit(RequestId(1), 28));
-  settle_all_but(OpKind::kDiskPut);
+  store_until_moves(1, cold);
   ASSERT_EQ(plane->complete_all(OpKind::kDiskPut, Code::kNoSpace), 7u);
   poll();
   EXPECT_EQ(ready(cold), 7u);
@@ -161,9 +165,7 @@ TEST_F(CacheWriteBack, AFailedMoveLeavesTheBlockWhereItIs) {
 TEST_F(CacheWriteBack, ADiskThatRefusesEveryMoveIsNotAskedWithoutPause) {
   open_disk(write_back_config(8, 2), 32);
   const auto cold = test_keys(7);
-  ASSERT_TRUE(cache->save(RequestId(1), cold, 0, device(7)));
-  ASSERT_TRUE(cache->commit(RequestId(1), 28));
-  settle_all_but(OpKind::kDiskPut);
+  store_until_moves(1, cold);
   ASSERT_TRUE(cache->finish(RequestId(1)));
   for (int round = 0; round < 50; ++round) {
     plane->complete_all(OpKind::kDiskPut, Code::kNoSpace);
@@ -242,9 +244,7 @@ TEST_F(CacheWriteBack, MovesAreBoundedAndLeaveRoomInTheRing) {
 TEST_F(CacheWriteBack, AMoveOfABlockThatIsClearedMeanwhileLeavesNothingBehind) {
   open_disk(write_back_config(8, 2), 32);
   const auto cold = test_keys(7);
-  ASSERT_TRUE(cache->save(RequestId(1), cold, 0, device(7)));
-  ASSERT_TRUE(cache->commit(RequestId(1), 28));
-  settle_all_but(OpKind::kDiskPut);
+  store_until_moves(1, cold);
   ASSERT_TRUE(cache->finish(RequestId(1)));
   cache->clear();
   settle();
@@ -259,9 +259,7 @@ TEST_F(CacheWriteBack, AMoveThatPassesItsDeadlineCountsAsFreeRoomNoMore) {
   config.save_deadline = 1s;
   open_disk(config, 32);
   const auto cold = test_keys(7);
-  ASSERT_TRUE(cache->save(RequestId(1), cold, 0, device(7)));
-  ASSERT_TRUE(cache->commit(RequestId(1), 28));
-  settle_all_but(OpKind::kDiskPut);
+  store_until_moves(1, cold);
   ASSERT_TRUE(cache->finish(RequestId(1)));
   clock.advance(1s);
   poll();
