@@ -22,11 +22,19 @@ uint64_t slot_ids(const SlotGeometry& geometry) {
 BlockIndexOptions index_options(const CacheConfig& config, const SlotGeometry& geometry,
                                 const DiskParts* disk) {
   BlockIndexOptions options;
-  const uint64_t slots =
-      slot_ids(geometry) + (disk == nullptr ? 0 : uint64_t{disk->geometry.slot_count_max()});
+  const uint64_t host = slot_ids(geometry);
+  const uint64_t on_disk = disk == nullptr ? 0 : uint64_t{disk->geometry.slot_count_max()};
   const uint64_t device = uint64_t{config.device_blocks} * config.spec.groups.size();
-  options.node_count_max = static_cast<uint32_t>(
-      std::min<uint64_t>(slots + device + (slots + device) / 16 + kSpareNodes, 1u << 31));
+  const uint64_t slots = host + on_disk + device;
+  options.node_count_max =
+      static_cast<uint32_t>(std::min<uint64_t>(slots + slots / 32 + kSpareNodes, 1u << 31));
+  const auto count = [&options](Tier tier, uint64_t slot_count) {
+    options.place_count_max[static_cast<size_t>(tier)] =
+        static_cast<uint32_t>(std::min<uint64_t>(slot_count, options.node_count_max));
+  };
+  count(Tier::kHost, host);
+  count(Tier::kDisk, on_disk);
+  count(Tier::kDevice, device);
   options.tier_mask = tier_bit(Tier::kHost);
   if (config.device_blocks > 0) options.tier_mask |= tier_bit(Tier::kDevice);
   if (disk != nullptr) options.tier_mask |= tier_bit(Tier::kDisk);

@@ -67,8 +67,17 @@ BlockIndex::Layout BlockIndex::layout(const BlockIndexOptions& options) {
       align_up(layout.table_offset + layout.bucket_count * sizeof(BlockIndexTable::Bucket));
   for (uint32_t tier = 0; tier < kTierCount; ++tier) {
     if ((options.tier_mask >> tier & 1) == 0) continue;
+    uint64_t place_count = node_count_max;
+    const uint64_t wanted = options.place_count_max[tier];
+    if (wanted != 0 && wanted * sizeof(Place) + node_count_max * sizeof(uint32_t) <
+                           node_count_max * sizeof(Place)) {
+      place_count = wanted;
+      layout.number_offsets[tier] = layout.total_bytes;
+      layout.total_bytes = align_up(layout.total_bytes + node_count_max * sizeof(uint32_t));
+    }
+    layout.place_counts[tier] = place_count;
     layout.place_offsets[tier] = layout.total_bytes;
-    layout.total_bytes = align_up(layout.total_bytes + node_count_max * sizeof(Place));
+    layout.total_bytes = align_up(layout.total_bytes + place_count * sizeof(Place));
   }
   return layout;
 }
@@ -109,8 +118,12 @@ BlockIndex::BlockIndex(const BlockIndexOptions& options, std::unique_ptr<Arena> 
   const Layout parts = layout(options);
   for (uint32_t tier = 0; tier < kTierCount; ++tier) {
     if (parts.place_offsets[tier] == 0) continue;
-    places_[tier] = static_cast<Place*>(
-        static_cast<void*>(arena_->memory().data() + parts.place_offsets[tier]));
+    std::byte* const memory = arena_->memory().data();
+    TierPlaces& in = tiers_[tier];
+    in.places = static_cast<Place*>(static_cast<void*>(memory + parts.place_offsets[tier]));
+    in.count_max = static_cast<uint32_t>(parts.place_counts[tier]);
+    if (parts.number_offsets[tier] == 0) continue;
+    in.numbers = static_cast<uint32_t*>(static_cast<void*>(memory + parts.number_offsets[tier]));
   }
 }
 
@@ -228,10 +241,21 @@ uint32_t BlockIndex::release_if_unused(NodeId node) {
 
 void BlockIndex::set_place(NodeId node, Tier tier, SlotId slot) {
   TIERCEL_ASSERT(is_live(node), "place for a node that is not in the index");
-  TIERCEL_ASSERT(places(tier) != nullptr, "this index has no places for the tier");
+  TierPlaces& in = tiers_[static_cast<size_t>(tier)];
+  TIERCEL_ASSERT(in.places != nullptr, "this index has no places for the tier");
   TIERCEL_ASSERT(!is_in(node, tier), "block has a place in the tier already");
+  if (in.numbers != nullptr) {
+    uint32_t number = in.free_head;
+    if (number != kNoPlace) {
+      in.free_head = in.places[number].slot;
+    } else {
+      TIERCEL_ASSERT(in.end < in.count_max, "the tier has more blocks than it said it could have");
+      number = in.end++;
+    }
+    in.numbers[node] = number;
+  }
   nodes_[node].tier_mask |= tier_bit(tier);
-  places(tier)[node] = Place{.slot = slot.value(), .links = {}};
+  place(node, tier) = Place{.slot = slot.value(), .links = {}};
   ++resident_counts_[static_cast<size_t>(tier)];
 }
 
@@ -239,7 +263,13 @@ SlotId BlockIndex::clear_place(NodeId node, Tier tier) {
   TIERCEL_ASSERT(is_live(node) && is_in(node, tier), "block has no place in the tier");
   nodes_[node].tier_mask &= static_cast<uint8_t>(~tier_bit(tier));
   --resident_counts_[static_cast<size_t>(tier)];
-  return slot(node, tier);
+  const SlotId slot = this->slot(node, tier);
+  TierPlaces& in = tiers_[static_cast<size_t>(tier)];
+  if (in.numbers != nullptr) {
+    place(node, tier).slot = in.free_head;
+    in.free_head = in.numbers[node];
+  }
+  return slot;
 }
 
 bool BlockIndex::unhold(NodeId node) {
@@ -283,8 +313,11 @@ BlockIndex::MemoryUse BlockIndex::memory_use() const {
   MemoryUse use;
   use.node_bytes = uint64_t{options_.node_count_max} * sizeof(Node);
   use.table_bytes = table_.bytes();
-  for (const Place* places : places_) {
-    if (places != nullptr) use.place_bytes += uint64_t{options_.node_count_max} * sizeof(Place);
+  for (const TierPlaces& in : tiers_) {
+    use.place_bytes += uint64_t{in.count_max} * sizeof(Place);
+    if (in.numbers != nullptr) {
+      use.place_bytes += uint64_t{options_.node_count_max} * sizeof(uint32_t);
+    }
   }
   return use;
 }

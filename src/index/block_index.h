@@ -15,10 +15,12 @@
 //
 // Memory: everything is allocated in the constructor, in one arena; nothing is rehashed, moved or
 // allocated later, and pages are touched only when nodes come into use. Node 48 bytes, hash
-// table 7.5 bytes per node, 16 bytes per node and used tier. Threads: control thread only. Keys are
-// SHA-256 digests; the table is seeded so that nobody can aim at one bucket.
+// table 7.5 bytes per node; places take 16 bytes per node, or 4 per node and 16 per place where
+// that is less (a host tier that is small beside a disk tier). Threads: control thread only. Keys
+// are SHA-256 digests; the table is seeded so that nobody can aim at one bucket.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -47,8 +49,10 @@ struct PolicyLinks {
 };
 
 struct BlockIndexOptions {
-  uint32_t node_count_max = 0;    // capacity; 1 to 2^31
-  uint8_t tier_mask = 1u << 1;    // bit (1 << Tier): tiers that this index has places for
+  uint32_t node_count_max = 0;  // capacity; 1 to 2^31
+  uint8_t tier_mask = 1u << 1;  // bit (1 << Tier): tiers that this index has places for
+  // Places that a tier has at most at once; 0: as many as there are nodes.
+  std::array<uint32_t, kTierCount> place_count_max{};
   uint8_t group_count = 1;        // 1 to kGroupCountMax
   uint8_t window_group_mask = 0;  // bit (1 << group): window attention, not prefix-closed
   uint64_t seed = 0;
@@ -84,7 +88,12 @@ class BlockIndex {
   [[gnu::always_inline]] void prefetch_node(NodeId node, Tier tier) const {
     __builtin_prefetch(&nodes_[node], 1);
     __builtin_prefetch(&nodes_[node].hit_count, 1);  // half of the nodes lie across a line border
-    __builtin_prefetch(&places(tier)[node], 1);
+    const uint32_t* const numbers = tiers_[static_cast<size_t>(tier)].numbers;
+    if (numbers == nullptr) {
+      __builtin_prefetch(&tiers_[static_cast<size_t>(tier)].places[node], 1);
+    } else {
+      __builtin_prefetch(&numbers[node], 1);
+    }
   }
   [[gnu::always_inline]] void prefetch_release(NodeId node) const {
     table_.prefetch(table_.hash(nodes_[node].key, GroupId(nodes_[node].group)));
@@ -109,9 +118,9 @@ class BlockIndex {
   bool is_in(NodeId node, Tier tier) const {
     return (nodes_[node].tier_mask & tier_bit(tier)) != 0;
   }
-  void set_place(NodeId node, Tier tier, SlotId slot);  // must not be there yet
+  void set_place(NodeId node, Tier tier, SlotId slot);  // must not be there yet, and have room
   SlotId clear_place(NodeId node, Tier tier);           // must be there; does not release the node
-  SlotId slot(NodeId node, Tier tier) const { return SlotId(places(tier)[node].slot); }
+  SlotId slot(NodeId node, Tier tier) const { return SlotId(place(node, tier).slot); }
 
   // Holds: while the count is above zero no place of the node may be taken away.
   void hold(NodeId node) { ++nodes_[node].hold_count; }
@@ -156,8 +165,8 @@ class BlockIndex {
   // The present pass has met every stale node.
   bool sweep_done() const { return stale_count_ == 0 || sweep_cursor_ >= sweep_end_; }
 
-  PolicyLinks& links(NodeId node, Tier tier) { return places(tier)[node].links; }
-  const PolicyLinks& links(NodeId node, Tier tier) const { return places(tier)[node].links; }
+  PolicyLinks& links(NodeId node, Tier tier) { return place(node, tier).links; }
+  const PolicyLinks& links(NodeId node, Tier tier) const { return place(node, tier).links; }
 
   uint32_t node_count() const { return node_count_; }
   uint32_t node_count_max() const { return options_.node_count_max; }
@@ -201,6 +210,8 @@ class BlockIndex {
   struct Layout {
     uint64_t bucket_count = 0;
     uint64_t table_offset = 0;
+    uint64_t number_offsets[kTierCount] = {};  // 0: places stand by node
+    uint64_t place_counts[kTierCount] = {};
     uint64_t place_offsets[kTierCount] = {};
     uint64_t total_bytes = 0;
   };
@@ -212,15 +223,29 @@ class BlockIndex {
   std::string check_nodes() const;
   std::string check_table() const;
   std::string check_free_list() const;
+  std::string check_pools() const;
 
-  Place* places(Tier tier) const { return places_[static_cast<size_t>(tier)]; }
+  // The places of one tier: by node, or in a pool, and then `numbers` says which is a node's.
+  struct TierPlaces {
+    Place* places = nullptr;  // null: the tier has none
+    uint32_t* numbers = nullptr;
+    uint32_t count_max = 0;
+    uint32_t end = 0;               // of the pool: places [0, end) have been used at least once
+    uint32_t free_head = kNoPlace;  // of the pool, linked by Place::slot
+  };
+  static constexpr uint32_t kNoPlace = UINT32_MAX;
+
+  Place& place(NodeId node, Tier tier) const {
+    const TierPlaces& in = tiers_[static_cast<size_t>(tier)];
+    return in.places[in.numbers == nullptr ? node : in.numbers[node]];
+  }
 
   // Constant after construction.
   const BlockIndexOptions options_;
   const uint8_t window_group_mask_;
   const std::unique_ptr<Arena> arena_;
-  Node* const nodes_;               // in the arena, as the table and the places
-  Place* places_[kTierCount] = {};  // null for a tier without places
+  Node* const nodes_;  // in the arena, as the table and the places
+  TierPlaces tiers_[kTierCount];
 
   BlockIndexTable table_;
   NodeId free_head_ = kNoNode;

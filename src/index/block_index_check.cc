@@ -20,6 +20,7 @@ std::string BlockIndex::check() const {
   std::string wrong = check_nodes();
   if (wrong.empty()) wrong = check_table();
   if (wrong.empty()) wrong = check_free_list();
+  if (wrong.empty()) wrong = check_pools();
   return wrong;
 }
 
@@ -103,6 +104,31 @@ std::string BlockIndex::check_free_list() const {
   }
   if (free_count + node_count_ != node_end_) {
     return differs("length of the free list", free_count, node_end_ - node_count_);
+  }
+  return {};
+}
+
+std::string BlockIndex::check_pools() const {
+  for (uint32_t tier = 0; tier < kTierCount; ++tier) {
+    const TierPlaces& in = tiers_[tier];
+    if (in.numbers == nullptr) continue;
+    const std::string name = "the pool of tier " + std::to_string(tier);
+    std::vector<uint8_t> seen(in.end, 0);
+    for (uint32_t number = in.free_head; number != kNoPlace; number = in.places[number].slot) {
+      if (number >= in.end) return name + " has a free place behind its end";
+      if (seen[number]++ != 0) return name + " has a free list that runs in a circle";
+    }
+    for (NodeId node = 0; node < node_end_; ++node) {
+      if (!nodes_[node].live() || (nodes_[node].tier_mask >> tier & 1) == 0) continue;
+      const uint32_t number = in.numbers[node];
+      if (number >= in.end) return name + " ends before the place of node " + std::to_string(node);
+      if (seen[number]++ != 0) {
+        return name + " gave the place of node " + std::to_string(node) + " twice";
+      }
+    }
+    for (uint32_t number = 0; number < in.end; ++number) {
+      if (seen[number] == 0) return name + " has lost place " + std::to_string(number);
+    }
   }
   return {};
 }

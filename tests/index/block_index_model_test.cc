@@ -30,6 +30,7 @@ class ModelTest : public ::testing::TestWithParam<uint64_t> {
   static constexpr uint32_t kCapacity = 300;
   static constexpr uint32_t kKeyCount = 500;
   static constexpr uint8_t kWindowGroup = 1;
+  static constexpr uint32_t kPooledPlaces = 60;
 
   ModelTest() : random_(GetParam()), index_(options()) {
     for (uint32_t i = 0; i < kKeyCount; ++i) keys_.push_back(random_key(random_));
@@ -44,8 +45,14 @@ class ModelTest : public ::testing::TestWithParam<uint64_t> {
     options.group_count = 2;
     options.window_group_mask = 1u << kWindowGroup;
     options.seed = random_.next();
+    if (host_is_pooled()) {
+      options.place_count_max[static_cast<size_t>(Tier::kHost)] = kPooledPlaces;
+    }
     return options;
   }
+
+  // The host tier's places stand by node in half of the tests, and in a pool in the others.
+  static bool host_is_pooled() { return GetParam() % 2 == 0; }
 
   NodeId model_find(uint32_t key, uint8_t group) const {
     for (const auto& [node, block] : blocks_) {
@@ -111,6 +118,10 @@ class ModelTest : public ::testing::TestWithParam<uint64_t> {
     const Tier tier = random_.chance(0.5) ? Tier::kHost : Tier::kDisk;
     auto& slots = blocks_.at(node).slots;
     if (!slots.contains(tier)) {
+      if (tier == Tier::kHost && host_is_pooled() && index_.resident_count(tier) == kPooledPlaces) {
+        ++pool_full_;
+        return;
+      }
       const auto slot = static_cast<uint32_t>(random_.below(1000));
       index_.set_place(node, tier, SlotId(slot));
       slots[tier] = slot;
@@ -208,6 +219,7 @@ class ModelTest : public ::testing::TestWithParam<uint64_t> {
   uint64_t unbalanced_ = 0;
   uint32_t refused_ = 0;
   uint32_t epochs_done_ = 0;
+  uint32_t pool_full_ = 0;
 };
 
 TEST_P(ModelTest, AgreesWithTheModelOverRandomOperations) {
@@ -232,6 +244,7 @@ TEST_P(ModelTest, AgreesWithTheModelOverRandomOperations) {
   }
   compare();
   EXPECT_GT(refused_, 0u) << "the index was never full: the test is too weak";
+  EXPECT_EQ(pool_full_ > 0, host_is_pooled()) << "the pool was never full: the test is too weak";
   EXPECT_GT(epochs_done_, 2u) << "no epoch was swept: the test is too weak";
 }
 

@@ -163,6 +163,29 @@ TEST(BlockIndex, BlocksOfWindowGroupsMayGoBeforeTheirDescendants) {
   }
 }
 
+// A tier that is small beside another costs four bytes a node and not sixteen.
+TEST(BlockIndex, PlacesOfASmallTierTakeTheLessOfTwoForms) {
+  constexpr uint32_t kNodes = 1000;
+  BlockIndexOptions options = index_options(kNodes, kHostBit | kDiskBit);
+  EXPECT_EQ(BlockIndex(options).memory_use().place_bytes, uint64_t{kNodes} * (16 + 16));
+  options.place_count_max[static_cast<size_t>(Tier::kHost)] = 10;
+  options.place_count_max[static_cast<size_t>(Tier::kDisk)] = 990;
+  EXPECT_EQ(BlockIndex(options).memory_use().place_bytes, uint64_t{kNodes} * (4 + 16) + 10 * 16);
+}
+
+TEST(BlockIndexDeathTest, ATierMayNotHaveMorePlacesThanItSaid) {
+  BlockIndexOptions options = index_options(8, kHostBit | kDiskBit);
+  options.place_count_max[static_cast<size_t>(Tier::kHost)] = 1;
+  BlockIndex index(options);
+  const NodeId first = index.insert(numbered_key(1), kGroup0, kNoNode);
+  const NodeId second = index.insert(numbered_key(2), kGroup0, kNoNode);
+  index.set_place(first, Tier::kHost, SlotId(0));
+  EXPECT_DEATH(index.set_place(second, Tier::kHost, SlotId(1)), "more blocks than it said");
+  index.clear_place(first, Tier::kHost);
+  index.set_place(second, Tier::kHost, SlotId(1));
+  EXPECT_EQ(index.slot(second, Tier::kHost), SlotId(1));
+}
+
 TEST(BlockIndex, HitsSaturate) {
   BlockIndex index(index_options(2));
   const NodeId node = index.insert(numbered_key(1), kGroup0, kNoNode);
