@@ -102,7 +102,9 @@ Cache::Impl::Impl(const Protections& protections, const CacheConfig& config,
   for (uint32_t rank = 0; rank < plane.rank_count(); ++rank) {
     memory_epochs_.push_back(plane.memory_epoch(rank));
   }
-  if (disk != nullptr) adopt(disk->contents);
+  if (disk == nullptr) return;
+  is_put_to_disk_.resize(index_.node_count_max());
+  adopt(disk->contents);
 }
 
 Match Cache::Impl::match(std::span<const BlockKey> keys, uint32_t computed_blocks,

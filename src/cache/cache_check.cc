@@ -60,7 +60,7 @@ CacheStats Cache::Impl::stats() const {
     stats.disk_slots_used = disk.used;
     stats.disk_slots_quarantined = disk.quarantined;
     stats.disk_slots_free = stats.disk_slots_total - disk.used - disk.quarantined;
-    stats.side_table_bytes += disk_->side_bytes();
+    stats.side_table_bytes += disk_->side_bytes() + is_put_to_disk_.size() / 8;
   }
   stats.store = worst_health(plane_, &RankStats::store);
   stats.disk = worst_health(plane_, &RankStats::disk);
@@ -89,6 +89,12 @@ std::string Cache::Impl::check_disk(uint64_t references, uint64_t filling) const
     return fmt::format(
         "{} disk slots are used, but {} blocks are on disk and {} on their way; {} refused frees",
         counts.used, index_.resident_count(Tier::kDisk), filling, counts.refused_frees);
+  }
+  const auto marked =
+      static_cast<uint64_t>(std::count(is_put_to_disk_.begin(), is_put_to_disk_.end(), true));
+  if (marked != disk_put_queue_.size() + filling) {
+    return fmt::format("{} blocks are marked as being put to disk; {} wait and {} are on their way",
+                       marked, disk_put_queue_.size(), filling);
   }
   return {};
 }

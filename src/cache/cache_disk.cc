@@ -105,7 +105,7 @@ bool Cache::Impl::wants_disk_put(NodeId node) const {
   const bool due = config_.host_to_disk == WritePolicy::kWriteThrough ||
                    (config_.host_to_disk == WritePolicy::kWriteThroughSelective &&
                     index_.hit_count(node) >= config_.selective_hits);
-  return due && !host_.has_mark(host_.slot(node), OwnedTier::Mark::kDiskPutOpen);
+  return due && !is_put_to_disk_[node];
 }
 
 void Cache::Impl::queue_disk_put(NodeId node, Request* request, uint32_t position) {
@@ -117,7 +117,7 @@ void Cache::Impl::queue_disk_put(NodeId node, Request* request, uint32_t positio
     }
     return;
   }
-  host_.set_mark(host_.slot(node), OwnedTier::Mark::kDiskPutOpen, true);
+  is_put_to_disk_[node] = true;
   index_.hold(node);
   disk_put_queue_.push(queued_put(node, request, position));
 }
@@ -126,9 +126,7 @@ void Cache::Impl::drop_disk_puts() {
   while (!disk_put_queue_.empty()) {
     const NodeId node = disk_put_queue_[0].node;
     disk_put_queue_.pop(1);
-    if (host_.has(node)) {
-      host_.set_mark(host_.slot(node), OwnedTier::Mark::kDiskPutOpen, false);
-    }
+    is_put_to_disk_[node] = false;
     unhold_node(node);
   }
 }
@@ -235,7 +233,7 @@ void Cache::Impl::pump_moves() {
 void Cache::Impl::find_ancestors_to_put(NodeId node) {
   moved_path_.clear();
   for (NodeId at = index_.parent(node); at != kNoNode && !disk_->has(at); at = index_.parent(at)) {
-    if (!host_.has(at) || host_.has_mark(host_.slot(at), OwnedTier::Mark::kDiskPutOpen)) continue;
+    if (!host_.has(at) || is_put_to_disk_[at]) continue;
     moved_path_.push_back(at);
   }
 }
@@ -266,9 +264,8 @@ uint64_t Cache::Impl::write_back_free_slots() const {
 }
 
 bool Cache::Impl::add_disk_put(Job& job, NodeId node, uint32_t position, bool moves) {
+  is_put_to_disk_[node] = false;
   if (!host_.has(node)) return false;  // went meanwhile, by clear() or as a bad copy
-  const SlotId host_slot = host_.slot(node);
-  host_.set_mark(host_slot, OwnedTier::Mark::kDiskPutOpen, false);
   if (clear_pending_ || !index_.is_current(node) || disk_->has(node)) return false;
   if (!disk_usable_ ||
       disk_->counts().quarantined >= std::max<uint64_t>(1, disk_->slots_total() / 4)) {
@@ -285,9 +282,9 @@ bool Cache::Impl::add_disk_put(Job& job, NodeId node, uint32_t position, bool mo
     add_why(job, position, WhyReason::kDiskPutDropped, Code::kNoSpace);
     return false;
   }
-  host_.set_mark(host_slot, OwnedTier::Mark::kDiskPutOpen, true);
+  is_put_to_disk_[node] = true;
   JobItem& item = add_item(job, node, index_.key(node), index_.group(node), position);
-  item.slot = host_slot;
+  item.slot = host_.slot(node);
   item.has_slot = true;
   item.disk_slot = *disk_slot;
   item.has_disk_slot = true;
@@ -300,9 +297,7 @@ bool Cache::Impl::add_disk_put(Job& job, NodeId node, uint32_t position, bool mo
 void Cache::Impl::settle_disk_put(Job& job, JobItem& item, Code code) {
   const NodeId node = item.node;
   if (item.moves) --moves_open_;
-  if (host_.has(node, item.slot)) {
-    host_.set_mark(item.slot, OwnedTier::Mark::kDiskPutOpen, false);
-  }
+  is_put_to_disk_[node] = false;
   if (code == Code::kOk && index_.is_current(node) && !disk_->has(node)) {
     ++stats_.disk_put_blocks;
     BlockPosition position;

@@ -233,7 +233,11 @@ class Cache::Impl {
   Fifo<QueuedPut> put_queue_;
   uint32_t puts_open_ = 0;  // blocks that some rank still puts; bounded together with the queue
   Fifo<QueuedPut> disk_put_queue_;
-  uint32_t disk_puts_open_ = 0;   // likewise
+  uint32_t disk_puts_open_ = 0;  // likewise
+  // [node], empty without a disk tier: a put to disk is queued or has not been settled; its node is
+  // held. Not of the host tier's copy, which may go and come back meanwhile: two puts of one block
+  // that both end well leave two records, and a restart would take the one that we do not know of.
+  std::vector<bool> is_put_to_disk_;
   uint32_t moves_open_ = 0;       // of these, those that leave the host tier afterwards
   TimePoint moves_at_;            // not before
   bool host_was_short_ = false;   // somebody found no slot since the last moves

@@ -60,8 +60,7 @@ class OwnedTier {
 
   // What is to be remembered of the block in a slot; forgotten with the next block of the slot.
   enum class Mark : uint8_t {
-    kPutOwed = 1,     // the store has not got it though it should: its put was dropped or failed
-    kDiskPutOpen = 2  // a put to disk is queued or under way
+    kPutOwed = 1  // the store has not got it though it should: its put was dropped or failed
   };
   void set_mark(SlotId slot, Mark mark, bool is_set) {
     uint8_t& marks = marks_[slot.value()];

@@ -154,6 +154,44 @@ TEST_F(SimFoundDisk, ABlockThatARankLosesOnTheWayIsNotPublished) {
   EXPECT_EQ(cache->stats().save_failed, 1u);
 }
 
+// Of two records of a block a restart takes the newer one. If that is not the one that the cache
+// knows of, its slot may be half written over by then, and the whole copy beside it is lost.
+TEST_F(SimFoundDisk, ABlockIsNotPutAgainWhileThePutOfACopyThatIsGoneMayStillEndWell) {
+  open_with_disk(test_config(16, 2));
+  const auto keys = test_keys(1);
+  commit_all(1, keys);
+  plane->complete_all(OpKind::kSave);
+  poll();
+  ASSERT_EQ(plane->open_count(OpKind::kDiskPut), 2u);
+  plane->complete(0);
+  poll();  // what the first rank has said of it holds, whatever becomes of its memory
+  ++forgetful->epoch;
+  poll();
+  commit_all(2, keys);
+  plane->complete_all(OpKind::kSave);
+  poll();
+  EXPECT_EQ(plane->count(OpKind::kDiskPut), 1u);
+  plane->complete_all(OpKind::kDiskPut);
+  settle();
+  EXPECT_EQ(cache->stats().disk_put_blocks, 1u);
+  EXPECT_EQ(plane->count(OpKind::kDiskPut), 1u);
+}
+
+TEST_F(SimFoundDisk, ABlockWhosePutFailsAfterItsCopyIsGoneIsPutAgainAtTheNextSave) {
+  open_with_disk(test_config(16, 2));
+  const auto keys = test_keys(1);
+  commit_all(1, keys);
+  plane->complete_all(OpKind::kSave);
+  poll();
+  ++forgetful->epoch;
+  poll();
+  plane->complete_all(OpKind::kDiskPut, Code::kUnavailable);
+  poll();
+  commit_all(2, keys);
+  settle();
+  EXPECT_EQ(cache->stats().disk_put_blocks, 1u);
+}
+
 // Blocks that were not put to disk must stay in the host tier as long as others behind them are on
 // disk: when there is nothing else left, they go to disk, or those behind them go.
 TEST_F(SimFoundDisk, AHostTierFullOfBlocksThatMayNotGoMakesRoom) {

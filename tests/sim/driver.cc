@@ -319,6 +319,7 @@ void Driver::begin_anew(Random& random, Ending ending, bool power_may_go) {
   world.model.restarted();
   is_closing_ = false;
   world.clock.set(world.clock.now() + random_duration(random, 1, 2'000'000));
+  world.disks.make_anew_what_has_no_header();
   const DiskParts parts = world.disks.read();
   world.promises.check_found(parts, coverage_);
   ++process_number_;

@@ -82,6 +82,7 @@ class SimDisks::Io final : public DiskIo {
   }
   ~Io() override {
     met_["disk.fault.struck"] += inner_->struck();
+    rank_.has_lied |= inner_->lied() > 0;
     if (rank_.faulty == inner_.get()) rank_.faulty = nullptr;
   }
   size_t capacity() const override { return inner_->capacity(); }
@@ -109,34 +110,41 @@ SimDisks::SimDisks(const SimConfig& config, const Sabotage& sabotage, const Cloc
   geometry_ = *std::move(geometry);
   name_space_ = *name_space;
   folder_id_.fill(std::byte{0x5d});
-  for (uint32_t number = 0; number < geometry_->rank_count(); ++number) {
+  for (uint32_t rank = 0; rank < geometry_->rank_count(); ++rank) {
     ranks_.push_back(std::make_unique<Rank>());
-    testing::MemoryDisk& disk = ranks_.back()->disk;
-    const SlotGeometryOptions shape = geometry_->options();
-    DiskHeader first{.kind = DiskFileKind::kMetadata,
-                     .folder_id = folder_id_,
-                     .rank = number,
-                     .rank_count = geometry_->rank_count(),
-                     .payload_bytes = {},
-                     .slots_per_extent = shape.slots_per_extent,
-                     .extent_count = shape.extent_count,
-                     .last_extent_slots = shape.last_extent_slots,
-                     .generation = 0,
-                     .first_sequence = 0};
-    for (const auto& ranks : payload_bytes) first.payload_bytes.push_back(ranks[number]);
-    // As the folder makes them.
-    for (const uint64_t generation : {uint64_t{0}, uint64_t{1}}) {
-      first.generation = generation;
-      std::array<std::byte, kDiskHeaderBytes> page;
-      encode_disk_header(first, page);
-      disk.put(DiskFile::kMetadata, disk_header_offset(generation), page);
-    }
-    disk.resize(DiskFile::kMetadata, disk_metadata_bytes(*geometry_));
-    disk.resize(DiskFile::kData, disk_data_bytes(*geometry_, number));
+    make_files(rank);
   }
 }
 
-DiskHeader SimDisks::header(uint32_t rank) const {
+void SimDisks::make_files(uint32_t rank) {
+  testing::MemoryDisk& disk = ranks_[rank]->disk;
+  disk.resize(DiskFile::kMetadata, 0);
+  disk.resize(DiskFile::kData, 0);
+  const SlotGeometryOptions shape = geometry_->options();
+  DiskHeader first{.kind = DiskFileKind::kMetadata,
+                   .folder_id = folder_id_,
+                   .rank = rank,
+                   .rank_count = geometry_->rank_count(),
+                   .payload_bytes = {},
+                   .slots_per_extent = shape.slots_per_extent,
+                   .extent_count = shape.extent_count,
+                   .last_extent_slots = shape.last_extent_slots,
+                   .generation = 0,
+                   .first_sequence = 0};
+  for (const auto& ranks : shape.payload_bytes) first.payload_bytes.push_back(ranks[rank]);
+  // As the folder makes them.
+  for (const uint64_t generation : {uint64_t{0}, uint64_t{1}}) {
+    first.generation = generation;
+    std::array<std::byte, kDiskHeaderBytes> page;
+    encode_disk_header(first, page);
+    disk.put(DiskFile::kMetadata, disk_header_offset(generation), page);
+  }
+  disk.resize(DiskFile::kMetadata, disk_metadata_bytes(*geometry_));
+  disk.resize(DiskFile::kData, disk_data_bytes(*geometry_, rank));
+  ranks_[rank]->has_lied = false;
+}
+
+std::optional<DiskHeader> SimDisks::find_header(uint32_t rank) const {
   std::optional<DiskHeader> best;
   for (const uint64_t generation : {uint64_t{0}, uint64_t{1}}) {
     const auto page = ranks_[rank]
@@ -147,8 +155,33 @@ DiskHeader SimDisks::header(uint32_t rank) const {
     if (!header || header->generation % 2 != generation) continue;
     if (!best || header->generation > best->generation) best = *header;
   }
-  if (!best) fail("reopen", fmt::format("rank {} has no header any more", rank));
-  return *best;
+  return best;
+}
+
+DiskHeader SimDisks::header(uint32_t rank) const {
+  const std::optional<DiskHeader> found = find_header(rank);
+  if (!found) fail("reopen", fmt::format("rank {} has no header any more", rank));
+  return *found;
+}
+
+void SimDisks::make_anew_what_has_no_header() {
+  for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+    if (find_header(rank)) continue;
+    if (!ranks_[rank]->has_lied) {
+      fail("reopen",
+           fmt::format("rank {} has no header any more, though its disk has kept all that "
+                       "it has confirmed",
+                       rank));
+    }
+    ++met_["restart.headers_lost"];
+    if (rank > 0) {
+      make_files(rank);
+      continue;
+    }
+    for (std::byte& byte : folder_id_) byte ^= std::byte{0xff};  // another one
+    for (uint32_t each = 0; each < ranks_.size(); ++each) make_files(each);
+    return;
+  }
 }
 
 DiskRecordSource SimDisks::records(uint32_t rank) const {

@@ -36,6 +36,10 @@ class SimDisks {
   // For a new process of the rank, as the disk stands; null if the rank has none. The process
   // before it has ended, or was cut off.
   std::unique_ptr<RankDisk> open(uint32_t rank, uint64_t seed);
+  // What the folder does at a start, before anything is read: where a rank's headers are both
+  // damaged, it makes the files anew; those of rank 0 with all others. Fails unless that rank's
+  // disk has confirmed something that it did not do: else no loss of power takes both.
+  void make_anew_what_has_no_header();
   // What a restart finds on all of them.
   DiskParts read() const;
 
@@ -67,8 +71,11 @@ class SimDisks {
   struct Rank {
     testing::MemoryDisk disk;
     testing::FaultyDiskIo* faulty = nullptr;  // of the process that lives
+    bool has_lied = false;                    // to a process before it, since the files were made
   };
 
+  void make_files(uint32_t rank);
+  std::optional<DiskHeader> find_header(uint32_t rank) const;
   DiskHeader header(uint32_t rank) const;
   DiskRecordSource records(uint32_t rank) const;
 

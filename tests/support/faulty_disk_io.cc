@@ -84,6 +84,7 @@ void FaultyDiskIo::hand_over(const DiskIoRequest& request, std::optional<DiskFau
       case DiskFaultAction::kError:
         return complete(request.token, -int64_t{fault->error});
       case DiskFaultAction::kLost:
+        if (request.kind != DiskIoKind::kRead) ++lied_;
         return complete(request.token, success_of(request));
       case DiskFaultAction::kHang:
         hanging_.push_back(request);

@@ -66,6 +66,8 @@ class FaultyDiskIo final : public DiskIo {
   void release();  // what hangs is handed to the DiskIo below
   size_t hanging() const { return hanging_.size(); }
   uint64_t struck() const { return struck_; }  // requests that a fault befell
+  // Of these, writes and syncs that were confirmed and not carried out.
+  uint64_t lied() const { return lied_; }
 
   size_t capacity() const override;
   void submit(std::span<const DiskIoRequest> requests) override;
@@ -92,6 +94,7 @@ class FaultyDiskIo final : public DiskIo {
   std::unique_ptr<DiskIo> inner_;
   std::vector<Active> faults_;
   uint64_t struck_ = 0;
+  uint64_t lied_ = 0;
   std::vector<DiskIoRequest> batch_;  // for the DiskIo below; empty between calls
   std::unordered_map<uint64_t, Below> below_;
   uint64_t next_token_ = 0;

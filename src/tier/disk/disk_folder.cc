@@ -138,6 +138,7 @@ class Folder final : public DiskFolder {
   Status adopt_rank(DiskRankFolder& rank);
   Status note_new_size(const SlotGeometry& before);
   void note_what_is_repaired(const DiskRankFolder& rank);
+  void note_lost_header(const DiskRankFolder& rank);
 
   DiskHeader header_for(uint32_t rank) const;
   void set_direct_io();
@@ -176,9 +177,9 @@ std::optional<Error> Folder::fault_of(const DiskRankFolder& rank) const {
     const bool is_version = rank.refusal()->code() == Code::kUnsupported;
     return advise(is_version ? Code::kInvalid : Code::kCorrupt, rank.refusal()->message());
   }
-  if (!rank.header() || rank.rank() >= rank_count()) return std::nullopt;
-  const std::string difference =
-      shape_difference(*rank.header(), options_.payload_bytes, rank.rank());
+  const std::optional<DiskHeader>& header = rank.lost_header() ? rank.data_header() : rank.header();
+  if (!header || rank.rank() >= rank_count()) return std::nullopt;
+  const std::string difference = shape_difference(*header, options_.payload_bytes, rank.rank());
   if (difference.empty()) return std::nullopt;
   return advise(Code::kInvalid,
                 "disk tier " + quoted_path(instance_.path) + " was made for " + difference);
@@ -210,9 +211,12 @@ Status Folder::start() {
   }
   name_owner();
   if (fault) note("started anew, empty, because of disk_reset: " + fault->message());
-  if (anew && !fault && std::any_of(ranks_.begin(), ranks_.end(), [](const DiskRankFolder& rank) {
-        return rank.header().has_value();
-      })) {
+  for (const DiskRankFolder& rank : ranks_) {
+    if (!fault && rank.lost_header()) note_lost_header(rank);
+  }
+  if (anew && !fault && !ranks_[0].lost_header() &&
+      std::any_of(ranks_.begin(), ranks_.end(),
+                  [](const DiskRankFolder& rank) { return rank.header().has_value(); })) {
     note("the files of rank 0 are gone, so that no block of the other ranks is of use");
   }
   TIERCEL_TRY(anew ? make_anew() : adopt());
@@ -328,6 +332,7 @@ Status Folder::adopt_rank(DiskRankFolder& rank) {
 }
 
 void Folder::note_what_is_repaired(const DiskRankFolder& rank) {
+  if (rank.lost_header()) return;  // that has been told
   const std::string number = "rank " + std::to_string(rank.rank());
   if (!rank.header() || rank.is_data_lost()) {
     note(number + " had no files, or none that were whole; they are made anew, and no block of " +
@@ -335,6 +340,13 @@ void Folder::note_what_is_repaired(const DiskRankFolder& rank) {
   } else if (!rank.data_header()) {
     note("the header of the data file of " + number + " was damaged; it is written anew");
   }
+}
+
+void Folder::note_lost_header(const DiskRankFolder& rank) {
+  note("both headers of the metadata file of rank " + std::to_string(rank.rank()) +
+       " are damaged (" + rank.lost_header()->message() +
+       "); its files are made anew, and no block of " + quoted_path(instance_.path) +
+       " is used. A loss of power does this only on a disk that confirms what it has not kept");
 }
 
 Status Folder::note_new_size(const SlotGeometry& before) {

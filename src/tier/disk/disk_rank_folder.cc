@@ -50,7 +50,9 @@ Status DiskRankFolder::load() {
   is_data_lost_ = metadata && data.code() == Code::kNotFound;
   if (!metadata && metadata.code() != Code::kNotFound) {
     if (!is_about_contents(metadata.error())) return metadata.error();
-    refusal_ = metadata.error();
+    // A disk that does not keep what it has confirmed may lose both headers with the power.
+    const bool is_ours = metadata.code() == Code::kCorrupt && data && data->rank == rank_;
+    (is_ours ? lost_header_ : refusal_) = metadata.error();
   } else if (!data && data.code() != Code::kNotFound) {
     if (!is_about_contents(data.error())) return data.error();
     // With a good metadata file the folder is ours, and what the data header says is known.
@@ -62,6 +64,7 @@ Status DiskRankFolder::load() {
 Status DiskRankFolder::empty() {
   header_.reset();
   data_header_.reset();
+  lost_header_.reset();
   is_data_lost_ = false;
   TIERCEL_TRY(shorten(metadata_, 0));
   TIERCEL_TRY(sync_disk_file(metadata_));

@@ -42,6 +42,9 @@ class DiskRankFolder {
   const std::optional<DiskHeader>& header() const { return header_; }
   // Of the data file; nothing if it is damaged.
   const std::optional<DiskHeader>& data_header() const { return data_header_; }
+  // Both headers of the metadata file are damaged, and why; the data file's is whole, so that the
+  // files are known to be ours. Nothing if a refusal or a header.
+  const std::optional<Error>& lost_header() const { return lost_header_; }
   // There is a header, but the data file has been emptied or removed.
   bool is_data_lost() const { return is_data_lost_; }
 
@@ -75,6 +78,7 @@ class DiskRankFolder {
   DiskPath data_;
   DiskPath metadata_;
   std::optional<Error> refusal_;
+  std::optional<Error> lost_header_;
   std::optional<DiskHeader> header_;
   std::optional<DiskHeader> data_header_;
   bool is_data_lost_ = false;

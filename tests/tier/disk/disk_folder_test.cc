@@ -388,8 +388,70 @@ TEST_F(DiskFolderTest, OfTheTwoHeadersTheNewerThatIsWholeCounts) {
   overwrite(file("rank0/metadata"), disk_header_offset(2) + 70, "torn");
   EXPECT_EQ(open()->files(0)->header.generation, 1u);
   overwrite(file("rank0/metadata"), disk_header_offset(1), page);
-  EXPECT_TRUE(says(refusal(), "corrupt: ")) << "a page that was copied counts for nothing";
+  EXPECT_TRUE(says(joined(open()->notes()), "both headers of the metadata file of rank 0"))
+      << "a page that was copied counts for nothing";
 }
+
+class LostHeaders : public DiskFolderTest, public ::testing::WithParamInterface<uint32_t> {
+ protected:
+  LostHeaders() { options.payload_bytes = {{4096, 4096}}; }
+  // A block on both ranks, then both headers of one rank's metadata file are damaged.
+  void damage() {
+    {
+      const auto folder = open();
+      ASSERT_TRUE(folder);
+      write_block(*folder, 0, "a", 1);
+    }
+    overwrite(metadata(), 100, "torn");
+    overwrite(metadata(), kDiskHeaderBytes + 100, "torn");
+  }
+  std::string rank() const { return "rank" + std::to_string(GetParam()); }
+  std::string metadata() const { return file(rank() + "/metadata"); }
+};
+
+TEST_P(LostHeaders, TheTierStartsColdAndSaysSo) {
+  damage();
+  {
+    const auto folder = open();
+    ASSERT_TRUE(folder);
+    EXPECT_TRUE(says(joined(folder->notes()), "both headers of the metadata file of rank " +
+                                                  std::to_string(GetParam()) + " are damaged"));
+    EXPECT_TRUE(says(joined(folder->notes()), "checksum of the disk header does not match"));
+    const DiskContents found = contents(*folder);
+    EXPECT_TRUE(found.blocks.empty());
+    write_block(*folder, 1, "b", 2);
+  }
+  const auto folder = open();
+  ASSERT_TRUE(folder);
+  EXPECT_TRUE(folder->notes().empty()) << joined(folder->notes());
+  EXPECT_EQ(keys_of(contents(*folder)), keys({"b"}));
+}
+
+TEST_P(LostHeaders, WithAnotherShapeIsRefusedAndNotOverwritten) {
+  damage();
+  const auto before = snapshot();
+  options.payload_bytes = {{8192, 8192}};
+  EXPECT_TRUE(says(refusal(), "was made for blocks of 4KiB"));
+  EXPECT_EQ(snapshot(), before);
+}
+
+TEST_P(LostHeaders, WithoutAHeaderOfTheDataFileIsRefusedAndNotOverwritten) {
+  damage();
+  overwrite(file(rank() + "/data"), 100, "torn");
+  const auto before = snapshot();
+  EXPECT_TRUE(says(refusal(), "corrupt: " + quoted_path(metadata())));
+  EXPECT_EQ(snapshot(), before);
+}
+
+TEST_P(LostHeaders, BesideTheHeaderOfAnotherVersionIsRefusedAndNotOverwritten) {
+  damage();
+  overwrite(metadata(), 8, std::string("\2", 1));
+  const auto before = snapshot();
+  EXPECT_TRUE(says(refusal(), "version 2 is newer"));
+  EXPECT_EQ(snapshot(), before);
+}
+
+INSTANTIATE_TEST_SUITE_P(Rank, LostHeaders, ::testing::Values(0u, 1u));
 
 TEST_F(DiskFolderTest, ADamagedDataHeaderIsWrittenAnewAndNoBlockIsLost) {
   {
