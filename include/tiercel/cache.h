@@ -31,6 +31,7 @@
 #include "tiercel/ids.h"
 #include "tiercel/key.h"
 #include "tiercel/kv_spec.h"
+#include "tiercel/load_or_recompute.h"
 #include "tiercel/status.h"
 #include "tiercel/tier.h"
 #include "tiercel/transfer.h"
@@ -94,6 +95,10 @@ struct CacheConfig {
   Duration save_deadline = std::chrono::seconds(10);  // of one save or put, also to disk
   Duration hold_limit = std::chrono::seconds(60);     // holds of a request that does nothing
   uint64_t seed = 0;                                  // of the index's hash
+
+  // Whether, and by what figures, prefetch() and load() leave to prefill what would come later than
+  // the engine could compute it.
+  LoadOrRecomputeConfig load_or_recompute;
 
   // kInvalid with the option's name, the value and the allowed range.
   Status validate() const;
@@ -159,6 +164,10 @@ struct CacheStats {
   uint64_t disk_get_blocks = 0, disk_get_failed = 0, disk_get_corrupt = 0, disk_get_timeout = 0;
   uint64_t disk_put_blocks = 0, disk_put_failed = 0, disk_put_dropped = 0, disk_put_no_space = 0;
   uint64_t disk_evicted_blocks = 0;
+  // Load or recompute: choices made, blocks there that were not worth loading (prefetch and load
+  // each count theirs), transfers that only find out how fast a path is, and paths given up after a
+  // deadline at which nothing had come.
+  uint64_t load_choices = 0, not_worth_blocks = 0, probes = 0, probe_blocks = 0, suspensions = 0;
   uint64_t disk_recovered_blocks = 0;    // found when the disk tier was opened
   uint64_t disk_unreachable_blocks = 0;  // found as well, but of no use: a block before it is gone
   uint64_t evicted_blocks = 0;           // from the host tier
@@ -207,16 +216,19 @@ class Cache {
   // Asks the store about what only it may have and pulls it, and what lies on disk, to the host
   // tier, in prefix order, until `deadline`. Requests with the same missing blocks share one
   // transfer. True: started, one kPrefetchDone will follow. False: nothing to do, no event. kBusy,
-  // kInvalid: not started.
+  // kInvalid: not started. With load_or_recompute only what is worth it, where `wait` is how long
+  // the request will wait for its turn in any case, and not longer than that and three times the
+  // expected time (or what computing it takes, if that is more).
   Result<bool> prefetch(RequestId request, std::span<const BlockKey> keys, uint32_t computed_blocks,
-                        TimePoint deadline);
+                        TimePoint deadline, Duration wait = Duration(0));
 
   // Copies the ready blocks behind `computed_blocks` to the device, those on disk by way of the
   // host tier, and holds them until the request ends. `device_blocks` is group-major: for each
   // group the device blocks for the positions computed_blocks, computed_blocks + 1, …; all groups
   // equally many; what is offered bounds the load. The engine must not touch them until kLoadDone.
   // Returns how many positions are being loaded; 0: nothing, no event. kBusy: a load of this
-  // request is running. kInvalid: sizes do not agree.
+  // request is running. kInvalid: sizes do not agree. With load_or_recompute only what is worth it,
+  // and ended as in prefetch().
   Result<uint32_t> load(RequestId request, std::span<const BlockKey> keys, uint32_t computed_blocks,
                         std::span<const DeviceBlockId> device_blocks, TimePoint deadline);
 
@@ -255,6 +267,14 @@ class Cache {
   const WhyRecord* why(RequestId request) const;
 
   CacheStats stats() const;
+
+  // The engine has computed `tokens` of prefill in `duration`, which looked back on
+  // `context_tokens` before them, in the mean of its requests. Told at each step with enough
+  // prefill in it to fill the step; what load_or_recompute knows of the engine comes from here.
+  void observe_prefill(uint64_t tokens, uint64_t context_tokens, Duration duration);
+
+  // What is believed of the speed of tiers, store and engine.
+  LoadEstimates load_estimates() const;
 
   // Forgets all blocks of the owned tiers at once (new weights, for instance); memory is swept by
   // poll(). What is in flight completes but is not published. A restart finds nothing of it on disk

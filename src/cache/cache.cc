@@ -70,6 +70,14 @@ uint32_t bound_puts(const Protections& protections, const CacheConfig& config, u
                                : UINT32_MAX;
 }
 
+std::vector<uint64_t> largest_slices(const CacheConfig& config) {
+  std::vector<uint64_t> bytes;
+  for (const std::vector<uint64_t>& slices : config.payload_bytes) {
+    bytes.push_back(*std::max_element(slices.begin(), slices.end()));
+  }
+  return bytes;
+}
+
 }  // namespace
 
 Cache::Impl::Impl(const Protections& protections, const CacheConfig& config,
@@ -85,6 +93,7 @@ Cache::Impl::Impl(const Protections& protections, const CacheConfig& config,
                                 : std::max<uint64_t>(1, config.host_blocks / 4)),
       put_queue_max_(bound_puts(protections, config, config.put_queue_max)),
       disk_put_queue_max_(bound_puts(protections, config, config.disk_put_queue_max)),
+      block_bytes_(largest_slices(config)),
       index_owner_(std::move(index)),
       index_(*index_owner_),
       host_(Tier::kHost, geometry, index_, make_policy(config, index_, Tier::kHost, geometry),
@@ -96,6 +105,7 @@ Cache::Impl::Impl(const Protections& protections, const CacheConfig& config,
       jobs_(config.jobs_in_flight_max, plane.rank_count()),
       requests_(config.requests_max, config.why_requests),
       writers_(plane.rank_count()),
+      costs_(config.load_or_recompute, config.spec.block_tokens),
       view_(config_, index_, fills_, existence_),
       completions_(256) {
   ops_.reserve(config.job_blocks_max);
@@ -267,6 +277,9 @@ void Cache::Impl::explain_unserved(Request& request, uint32_t from, WhyReason be
   // `view_` holds the latest look at this request's path.
   request.why.start(from);
   const auto count = static_cast<uint32_t>(request.keys.size());
+  const LoadChoice& prefetch = request.why.prefetch_choice;
+  const uint32_t worth = prefetch.first_block + prefetch.blocks_chosen;
+  const uint32_t worth_asked = prefetch.first_block + prefetch.blocks_there;
   bool gap = false;
   for (uint32_t position = from; position < count; ++position) {
     WhyReason reason = WhyReason::kNotCached;
@@ -284,7 +297,8 @@ void Cache::Impl::explain_unserved(Request& request, uint32_t from, WhyReason be
     } else if (place == BlockPlace::kInFlight) {
       reason = WhyReason::kInFlight;
     } else if (place == BlockPlace::kStore || place == BlockPlace::kUnknown) {
-      reason = WhyReason::kStoreNotAsked;
+      reason = position >= worth && position < worth_asked ? WhyReason::kNotWorthLoading
+                                                           : WhyReason::kStoreNotAsked;
     } else if (config_.with_store) {
       reason = gap ? WhyReason::kBehindGap : WhyReason::kStoreAbsent;
     }
@@ -408,8 +422,8 @@ Match Cache::match(std::span<const BlockKey> keys, uint32_t computed_blocks,
   return impl_->match(keys, computed_blocks, places);
 }
 Result<bool> Cache::prefetch(RequestId request, std::span<const BlockKey> keys,
-                             uint32_t computed_blocks, TimePoint deadline) {
-  return impl_->prefetch(request, keys, computed_blocks, deadline);
+                             uint32_t computed_blocks, TimePoint deadline, Duration wait) {
+  return impl_->prefetch(request, keys, computed_blocks, deadline, wait);
 }
 Result<uint32_t> Cache::load(RequestId request, std::span<const BlockKey> keys,
                              uint32_t computed_blocks, std::span<const DeviceBlockId> device_blocks,
@@ -431,6 +445,10 @@ bool Cache::idle() const { return impl_->idle(); }
 bool Cache::settled() const { return impl_->settled(); }
 const WhyRecord* Cache::why(RequestId request) const { return impl_->why(request); }
 CacheStats Cache::stats() const { return impl_->stats(); }
+void Cache::observe_prefill(uint64_t tokens, uint64_t context_tokens, Duration duration) {
+  impl_->observe_prefill(tokens, context_tokens, duration);
+}
+LoadEstimates Cache::load_estimates() const { return impl_->load_estimates(); }
 void Cache::clear() { impl_->clear(); }
 void Cache::close(TimePoint deadline) { impl_->close(deadline); }
 bool Cache::closed() const { return impl_->closed(); }

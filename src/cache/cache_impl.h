@@ -8,6 +8,7 @@
 //   cache_save.cc      device → host tier → store
 //   cache_disk.cc      host tier → disk, and what a restart finds there
 //   cache_promote.cc   disk → host tier → device, for a load
+//   cache_cost.cc      load or recompute
 //   cache_poll.cc      completions, deadlines, pumps
 //
 // Ownership inside: an unsettled job item holds its node; an open job item (some rank has not let
@@ -23,6 +24,7 @@
 
 #include "tiercel/cache.h"
 
+#include "cache/cost_model.h"
 #include "cache/disk_parts.h"
 #include "cache/existence_table.h"
 #include "cache/fill_table.h"
@@ -50,7 +52,7 @@ class Cache::Impl {
   Match match(std::span<const BlockKey> keys, uint32_t computed_blocks,
               std::span<BlockPlace> places);
   Result<bool> prefetch(RequestId id, std::span<const BlockKey> keys, uint32_t computed_blocks,
-                        TimePoint deadline);
+                        TimePoint deadline, Duration wait);
   Result<uint32_t> load(RequestId id, std::span<const BlockKey> keys, uint32_t computed_blocks,
                         std::span<const DeviceBlockId> device_blocks, TimePoint deadline);
   Status save(RequestId id, std::span<const BlockKey> keys, uint32_t first_block,
@@ -66,6 +68,10 @@ class Cache::Impl {
   bool settled() const;
   const WhyRecord* why(RequestId id) const { return requests_.why(id); }
   CacheStats stats() const;
+  void observe_prefill(uint64_t tokens, uint64_t context_tokens, Duration duration) {
+    costs_.observe_prefill(tokens, context_tokens, duration, clock_.now());
+  }
+  LoadEstimates load_estimates() const { return costs_.estimates(); }
   void clear();
   // As clear(), but what is known of the store stays.
   void forget_tiers();
@@ -204,6 +210,24 @@ class Cache::Impl {
   void pump_loads();
   bool pump_load(Request& request);
 
+  // cache_cost.cc
+  uint64_t units_of_item(OpKind kind, GroupId group) const;
+  // What has to be moved for one block that view_ shows.
+  CutWork work_of(uint32_t group, uint32_t position) const;
+  // works_: for every cut that view_ shows up to `cut`.
+  void collect_works(uint32_t cut);
+  // How much of `cut` is worth loading; all of it where nobody is asked.
+  uint32_t choose_cut(Request& request, uint32_t cut, bool staged, TimePoint deadline,
+                      Duration wait, LoadChoice& choice);
+  // When waiting for what was chosen is given up.
+  TimePoint patience(const LoadChoice& choice, TimePoint deadline, Duration wait) const;
+  void note_submitted(Job& job);
+  void note_settled(Job& job, const JobItem& item, Code code);
+  // Finds out, if it is time to, how fast the path is on which the block at `from` lies. Looks
+  // anew.
+  void probe_behind(Request& request, uint32_t computed, uint32_t from);
+  bool probe(Request& request, uint32_t group, uint32_t from, OpKind kind);
+
   // Constant after construction.
   const Protections protections_;
   const CacheConfig config_;
@@ -213,6 +237,7 @@ class Cache::Impl {
   const uint64_t quarantine_slots_max_;
   const uint32_t put_queue_max_;
   const uint32_t disk_put_queue_max_;
+  const std::vector<uint64_t> block_bytes_;  // by group, of the rank with the largest slice
 
   const std::unique_ptr<BlockIndex> index_owner_;
   BlockIndex& index_;
@@ -225,6 +250,7 @@ class Cache::Impl {
   RequestTable requests_;
   WriterChoice writers_;
   Timers timers_;
+  CostModel costs_;
   PathView view_;
 
   Fifo<QueuedRequest> save_queue_;
@@ -249,6 +275,7 @@ class Cache::Impl {
   std::vector<BlockOp> ops_;             // scratch of submit()
   std::vector<Completion> completions_;  // scratch of take_completions()
   std::vector<NodeId> moved_path_;       // scratch of pump_moves()
+  std::vector<CutWork> works_;          // scratch of choose_cut()
 
   std::vector<uint64_t> memory_epochs_;  // [rank], as last seen
   bool clear_pending_ = false;

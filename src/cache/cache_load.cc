@@ -47,8 +47,13 @@ Result<uint32_t> Cache::Impl::load(RequestId id, std::span<const BlockKey> keys,
   }
   const uint32_t cut = view_.usable_cut(bound, loadable);
   const bool short_of_room = cut == bound && bound < computed_blocks + offered;
-  const uint32_t started = start_load(request, cut, device_blocks, offered, deadline);
-  if (started == 0 && cut > view_.first_uncomputed()) {
+  LoadChoice& choice = request.why.load_choice;
+  uint32_t chosen = choose_cut(request, cut, false, deadline, Duration(0), choice);
+  if (chosen < cut) chosen = view_.usable_cut(chosen, loadable);
+  const bool not_worth = chosen < cut;
+  const uint32_t started =
+      start_load(request, chosen, device_blocks, offered, patience(choice, deadline, Duration(0)));
+  if (started == 0 && chosen > view_.first_uncomputed()) {
     // All of it had to come by way of the host tier, and none of it could begin to.
     const bool is_full = request.load_code == Code::kNoSpace;
     request.why.start(computed_blocks);
@@ -57,9 +62,12 @@ Result<uint32_t> Cache::Impl::load(RequestId id, std::span<const BlockKey> keys,
                 is_full ? WhyReason::kNoHostSpace : WhyReason::kLoadFailed, request.load_code});
   } else {
     explain_unserved(request, computed_blocks + started,
-                     short_of_room ? WhyReason::kLoadFailed : WhyReason::kNoDeviceBlock);
+                     not_worth       ? WhyReason::kNotWorthLoading
+                     : short_of_room ? WhyReason::kLoadFailed
+                                     : WhyReason::kNoDeviceBlock);
   }
   visit_path(request, computed_blocks + started, computed_blocks == 0);
+  if (not_worth) probe_behind(request, computed_blocks, chosen);
   return started;
 }
 
@@ -76,6 +84,7 @@ uint32_t Cache::Impl::start_load(Request& request, uint32_t cut,
   request.loading = true;
   request.load_states.assign(static_cast<size_t>(count) * groups(), LoadState::kNotNeeded);
   request.load_deadline = deadline;
+  request.load_start = clock_.now();
   ++request.load_serial;
   request.load_blocks.clear();
 
@@ -202,6 +211,8 @@ void Cache::Impl::finish_load(Request& request) {
   request.loading = false;
   const uint32_t cut = loaded_cut(request);
   request.why.served_blocks = cut;
+  request.why.load_choice.measured = request.why.load_choice.made;
+  request.why.load_choice.load_measured = clock_.now() - request.load_start;
   const uint32_t end = request.load_first + request.load_count;
   if (cut < end) {
     request.why.add(WhySpan{cut, end - cut, WhyReason::kLoadFailed, request.load_code});

@@ -82,6 +82,7 @@ void Cache::Impl::submit(Job& job) {
     op.parent = index_.key(parent);
   }
   jobs_.opened(job);
+  note_submitted(job);
   if (plane_.submit(ops_)) {
     add_timer(TimerKind::kJob, job.deadline, JobTable::index_of(job.id),
               JobTable::generation_of(job.id));
@@ -166,6 +167,7 @@ void Cache::Impl::close_item(Job& job, JobItem& item) {
 void Cache::Impl::settle(Job& job, JobItem& item, Code code) {
   item.settled = true;
   --job.items_unsettled;
+  note_settled(job, item, code);
   if (item.only_rank != kEveryRank && !uses_disk(job.kind)) {
     writers_.note(item.only_rank, code, clock_.now());
   }

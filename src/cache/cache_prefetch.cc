@@ -22,7 +22,7 @@ uint32_t rounds_max(const CacheConfig& config, size_t blocks, uint32_t groups) {
 }  // namespace
 
 Result<bool> Cache::Impl::prefetch(RequestId id, std::span<const BlockKey> keys,
-                                   uint32_t computed_blocks, TimePoint deadline) {
+                                   uint32_t computed_blocks, TimePoint deadline, Duration wait) {
   TIERCEL_TRY(check_computed("prefetch", id, computed_blocks, keys.size()));
   TIERCEL_TRY_ASSIGN(Request* const found, request_for(id, keys));
   Request& request = *found;
@@ -33,7 +33,15 @@ Result<bool> Cache::Impl::prefetch(RequestId id, std::span<const BlockKey> keys,
   view_.look(request.keys, computed_blocks, clock_.now());
   // The request may have more keys from an earlier call than are asked for now.
   const auto bound = static_cast<uint32_t>(std::min<size_t>(view_.block_count(), keys.size()));
-  if (view_.usable_cut(BlockPlace::kUnknown, bound) <= view_.usable_cut(BlockPlace::kHost, bound)) {
+  const uint32_t there = view_.usable_cut(BlockPlace::kUnknown, bound);
+  const uint32_t at_hand = view_.usable_cut(BlockPlace::kHost, bound);
+  if (there <= at_hand) return false;
+  LoadChoice& choice = request.why.prefetch_choice;
+  wait = std::max(wait, Duration::zero());
+  const uint32_t chosen = choose_cut(request, there, true, deadline, wait, choice);
+  if (chosen < there && view_.usable_cut(BlockPlace::kUnknown, chosen) <= at_hand) {
+    explain_unserved(request, at_hand, WhyReason::kNotWorthLoading);
+    probe_behind(request, computed_blocks, at_hand);
     return false;
   }
   request.prefetching = true;
@@ -42,10 +50,14 @@ Result<bool> Cache::Impl::prefetch(RequestId id, std::span<const BlockKey> keys,
   request.prefetch_pending = 0;
   request.prefetch_computed = computed_blocks;
   request.prefetch_bound = bound;
-  request.prefetch_deadline = deadline;
+  request.prefetch_start = clock_.now();
+  request.prefetch_wait_end = request.prefetch_start + wait;
+  request.prefetch_chosen = chosen;
+  request.prefetch_deadline = patience(choice, deadline, wait);
   request.prefetch_code = Code::kOk;
-  add_timer(TimerKind::kPrefetch, deadline, request.index, request.generation);
+  add_timer(TimerKind::kPrefetch, request.prefetch_deadline, request.index, request.generation);
   advance_prefetch(request);
+  if (chosen < there) probe_behind(request, computed_blocks, chosen);
   return true;
 }
 
@@ -63,7 +75,17 @@ void Cache::Impl::advance_prefetch(Request& request) {
     return;
   }
   view_.look(request.keys, request.prefetch_computed, clock_.now());
-  const uint32_t cut = view_.usable_cut(BlockPlace::kUnknown, request.prefetch_bound);
+  const uint32_t there = view_.usable_cut(BlockPlace::kUnknown, request.prefetch_bound);
+  if (request.prefetch_rounds > 1) {
+    // What the store has, and how fast it answers, is known better now.
+    const TimePoint now = clock_.now();
+    request.prefetch_chosen = choose_cut(
+        request, there, true, request.prefetch_deadline,
+        std::max(Duration::zero(), request.prefetch_wait_end - now), request.why.prefetch_choice);
+  }
+  const uint32_t cut = request.prefetch_chosen < there
+                           ? view_.usable_cut(BlockPlace::kUnknown, request.prefetch_chosen)
+                           : there;
   bool no_room = false;
   request.prefetch_pending = ask_store(request, cut, &no_room);
   if (request.prefetch_pending == 0 && !no_room) {
@@ -210,8 +232,13 @@ void Cache::Impl::finish_prefetch(Request& request, Code code) {
   if (!refuses_work()) {
     view_.look(request.keys, request.prefetch_computed, clock_.now());
     event.blocks = view_.usable_cut(BlockPlace::kDisk, request.prefetch_bound);
+    LoadChoice& choice = request.why.prefetch_choice;
+    choice.measured = choice.made;
+    choice.load_measured = clock_.now() - request.prefetch_start;
     if (code == Code::kOk) {
-      explain_unserved(request, event.blocks, WhyReason::kBehindGap);
+      explain_unserved(request, event.blocks,
+                       choice.blocks_chosen < choice.blocks_there ? WhyReason::kNotWorthLoading
+                                                                  : WhyReason::kBehindGap);
     } else {
       const auto count = static_cast<uint32_t>(request.keys.size());
       const WhyReason reason =

@@ -108,6 +108,7 @@ Status CacheConfig::validate() const {
   TIERCEL_TRY(positive("absence_ttl", absence_ttl));
   TIERCEL_TRY(positive("save_deadline", save_deadline));
   TIERCEL_TRY(positive("hold_limit", hold_limit));
+  TIERCEL_TRY(load_or_recompute.validate());
   auto geometry = host_geometry(*this);
   if (!geometry) return geometry.error();
   return {};

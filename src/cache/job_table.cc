@@ -38,6 +38,7 @@ Job* JobTable::start(OpKind kind, TimePoint deadline, uint32_t request,
   job.request_generation = request_generation;
   job.items_open = 0;
   job.items_unsettled = 0;
+  job.is_probe = false;
   job.items.clear();
   ++in_flight_;
   return &job;

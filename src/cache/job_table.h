@@ -16,6 +16,7 @@
 #include "tiercel/clock.h"
 #include "tiercel/transfer.h"
 
+#include "cache/cost_model.h"
 #include "index/block_index.h"
 
 namespace tiercel {
@@ -56,6 +57,11 @@ struct Job {
   uint32_t prefetch_serial = 0;  // exists: which of the request's prefetches asks
   uint32_t items_open = 0;
   uint32_t items_unsettled = 0;
+  // What it says of the speed of its path (cost_model.h).
+  CostModel::Transfer transfer;
+  uint64_t units_arrived = 0;
+  Code outcome = Code::kOk;
+  bool is_probe = false;  // of use to no request
   std::vector<JobItem> items;
 };
 

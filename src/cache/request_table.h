@@ -49,6 +49,7 @@ struct Request {
   std::vector<LoadState> load_states;  // group-major, load_count each
   uint32_t load_serial = 0;            // tells the fills of this load from those of earlier ones
   TimePoint load_deadline = kNoDeadline;
+  TimePoint load_start;
   std::vector<DeviceBlockId> load_blocks;  // as load_states; of those that come from disk
   std::vector<uint32_t> load_ready;        // entries that have come from disk and can go on
   bool load_queued = false;                // waits in the list of loads to go on with
@@ -62,6 +63,9 @@ struct Request {
   uint32_t prefetch_serial = 0;   // tells answers for this prefetch from those for earlier ones
   uint32_t prefetch_rounds = 0;   // bounded, so that a forgetful table cannot make it ask for ever
   TimePoint prefetch_deadline = kNoDeadline;
+  TimePoint prefetch_start;
+  TimePoint prefetch_wait_end;   // until then the request waits anyway
+  uint32_t prefetch_chosen = 0;  // the cut that is worth it
   Code prefetch_code = Code::kOk;
 
   // Saving: device blocks as declared, position-major (position × groups + group).

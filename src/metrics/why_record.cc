@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cstdio>
+
 #include "tiercel/why.h"
 
 namespace tiercel {
@@ -29,6 +31,8 @@ std::string_view to_string(WhyReason reason) {
       return "cleared";
     case WhyReason::kClosed:
       return "closed";
+    case WhyReason::kNotWorthLoading:
+      return "not_worth_loading";
     case WhyReason::kSaveNoSpace:
       return "save_no_space";
     case WhyReason::kSaveFailed:
@@ -68,6 +72,29 @@ void WhyRecord::add(WhySpan span) {
   spans_storage[span_count++] = span;
 }
 
+namespace {
+
+std::string milliseconds(Duration duration) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.3f ms",
+                std::chrono::duration<double, std::milli>(duration).count());
+  return text.data();
+}
+
+std::string line_of(std::string_view name, const LoadChoice& choice) {
+  if (!choice.made) return {};
+  std::string text = "  " + std::string(name) + ": " + std::to_string(choice.blocks_chosen) +
+                     " of " + std::to_string(choice.blocks_there) + " blocks behind block " +
+                     std::to_string(choice.first_block) + " worth loading; expected " +
+                     milliseconds(choice.load_expected) + " and " +
+                     milliseconds(choice.prefill_expected) + " of prefill, " +
+                     milliseconds(choice.recompute_expected) + " without loading";
+  if (choice.measured) text += "; took " + milliseconds(choice.load_measured);
+  return text + "\n";
+}
+
+}  // namespace
+
 std::string WhyRecord::to_string() const {
   std::string text = "request " + std::to_string(request.value()) + ": " +
                      std::to_string(served_blocks) + " blocks served\n";
@@ -78,6 +105,7 @@ std::string WhyRecord::to_string() const {
     if (span.code != Code::kOk) text += " (" + std::string(tiercel::to_string(span.code)) + ")";
     text += "\n";
   }
+  text += line_of("prefetch", prefetch_choice) + line_of("load", load_choice);
   if (truncated) text += "  … further reasons were not kept\n";
   return text;
 }
