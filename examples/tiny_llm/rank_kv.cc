@@ -25,7 +25,8 @@ Result<RankKv> RankKv::create(const TinyConfig& config, uint32_t block_count) {
   kv.block_tokens_ = config.block_tokens;
   kv.block_count_ = block_count;
   kv.item_bytes_ = config.kv_type == KvType::kFp32 ? 4 : 2;
-  TIERCEL_TRY_ASSIGN(kv.memory_, Arena::create(kv.payload_bytes() * block_count, ArenaOptions{.huge_pages = false}));
+  TIERCEL_TRY_ASSIGN(kv.memory_, Arena::create(kv.payload_bytes() * block_count,
+                                               ArenaOptions{.huge_pages = false}));
   return kv;
 }
 

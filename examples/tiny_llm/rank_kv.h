@@ -40,6 +40,9 @@ class RankKv {
   // Of one block: all layers, keys and values.
   uint64_t payload_bytes() const { return uint64_t{layers_} * 2 * tensor_block_bytes(); }
 
+  // Of one token in one tensor; a block of a tensor is its tokens, one behind the other.
+  uint64_t token_bytes() const { return row_elements() * item_bytes_; }
+
   // All of this rank's KV heads of one token; `row` has rank_kv_heads × head_dim elements.
   void write(KvPart part, const KvPlace& place, std::span<const float> row);
   // One head of one token; `row` has head_dim elements.
@@ -52,7 +55,7 @@ class RankKv {
  private:
   RankKv() = default;
   uint64_t row_elements() const { return uint64_t{kv_heads_} * head_dim_; }
-  uint64_t tensor_block_bytes() const { return row_elements() * block_tokens_ * item_bytes_; }
+  uint64_t tensor_block_bytes() const { return token_bytes() * block_tokens_; }
   uint64_t tensor_offset(KvPart part, uint32_t layer) const;
   std::byte* address(KvPart part, const KvPlace& place, uint64_t element) const;
 

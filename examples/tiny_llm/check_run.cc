@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tiny_llm/check_run.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/random.h"
+
+namespace tiercel::tiny {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr uint64_t kOldWeightsSeed = 1, kNewWeightsSeed = 2;
+constexpr uint64_t kDiskBytes = 64ull << 20;
+constexpr uint32_t kRunningMax = 8;
+
+// One case under way.
+class CaseRun {
+ public:
+  CaseRun(const CheckCase& check_case, const CheckWorld& world)
+      : case_(check_case), world_(world), registry_(make_store_registry()) {}
+
+  Result<CaseOutcome> run() {
+    TIERCEL_TRY_ASSIGN(auto engine, open(world_.old_weights()));
+    TIERCEL_TRY(run_workload(*engine, world_.old_weights().workload));
+    switch (case_.turn) {
+      case CheckTurn::kNone:
+        break;
+      case CheckTurn::kRestart:
+        TIERCEL_TRY(end(std::move(engine)));
+        TIERCEL_TRY_ASSIGN(engine, open(world_.old_weights()));
+        TIERCEL_TRY(run_workload(*engine, world_.old_weights().workload));
+        break;
+      case CheckTurn::kSecondEngine: {
+        // The first one stays open: a pool of memory lives as long as somebody uses it.
+        TIERCEL_TRY_ASSIGN(auto second, open(world_.old_weights()));
+        TIERCEL_TRY(run_workload(*second, world_.old_weights().workload));
+        TIERCEL_TRY(end(std::move(second)));
+        break;
+      }
+      case CheckTurn::kNewWeights:
+        engine->change_weights(world_.new_weights().weights,
+                               world_.options().fault != PlantedFault::kStaleWeights);
+        TIERCEL_TRY(run_workload(*engine, world_.new_weights().workload));
+        break;
+      case CheckTurn::kRestartWeights:
+        TIERCEL_TRY(end(std::move(engine)));
+        TIERCEL_TRY_ASSIGN(engine, open(world_.new_weights()));
+        TIERCEL_TRY(run_workload(*engine, world_.new_weights().workload));
+        break;
+    }
+    TIERCEL_TRY(end(std::move(engine)));
+    complain_of_what_was_not_tested();
+    return std::move(outcome_);
+  }
+
+ private:
+  Result<std::unique_ptr<TinyEngine>> open(const CheckWorld::Revision& revision) {
+    TinyEngineOptions options;
+    options.weights = revision.weights;
+    options.device_blocks = case_.device_blocks;
+    options.host_blocks = case_.host_blocks;
+    options.host = case_.host;
+    options.share = case_.share;
+    options.fault = world_.options().fault;
+    if (case_.store) options.store_url = world_.options().store_url;
+    if (case_.disk) {
+      options.disk.path = world_.options().disk_folder;
+      options.disk.instance = instance_name();
+      options.disk.bytes = kDiskBytes;
+    }
+    options.scheduler.step_tokens_max = case_.step_tokens;
+    options.scheduler.prefill_chunk_tokens_max = case_.chunk_tokens;
+    options.scheduler.running_max = kRunningMax;
+    options.scheduler.context_tokens_max = 4096;
+    // Slow machines must not change what is found; nothing waits so long.
+    options.scheduler.load_deadline = 60s;
+    options.scheduler.prefetch_deadline = 60s;
+    return TinyEngine::open(options, world_.clock(), registry_);
+  }
+
+  // Each case, KV type and number of ranks has a part of the folder for itself.
+  std::string instance_name() const {
+    std::string name(case_.name);
+    std::replace_if(
+        name.begin(), name.end(), [](char c) { return c == ' ' || c == ',' || c == '+'; }, '_');
+    const TinyConfig& config = world_.options().config;
+    return name + "." + std::string(to_string(config.kv_type)) + "." +
+           std::to_string(config.rank_count);
+  }
+
+  Status run_workload(TinyEngine& engine, const Workload& workload) {
+    for (const std::vector<WorkItem>& wave : workload.waves) {
+      std::vector<std::pair<RequestId, const WorkItem*>> asked;
+      std::vector<RequestId> twins;
+      for (const WorkItem& item : wave) {
+        if (case_.aborts) {
+          TIERCEL_TRY_ASSIGN(const RequestId twin, add(engine, item));
+          twins.push_back(twin);
+        }
+        TIERCEL_TRY_ASSIGN(const RequestId request, add(engine, item));
+        asked.emplace_back(request, &item);
+      }
+      while (!twins.empty()) {
+        for (uint64_t steps = random_.below(5); steps > 0; --steps) TIERCEL_TRY(engine.step());
+        // kNotFound: it was faster.
+        if (engine.abort(twins.back())) ++outcome_.aborted;
+        twins.pop_back();
+      }
+      TIERCEL_TRY(engine.run());
+      for (const auto& [request, item] : asked) TIERCEL_TRY(compare(engine, request, *item));
+    }
+    return {};
+  }
+
+  Result<RequestId> add(TinyEngine& engine, const WorkItem& item) {
+    EngineRequest request;
+    request.id = RequestId(++last_request_);
+    request.prompt = item.prompt;
+    request.output_tokens_max = item.output_tokens_max;
+    const RequestId id = request.id;
+    TIERCEL_TRY(engine.add(std::move(request)));
+    return id;
+  }
+
+  Status compare(TinyEngine& engine, RequestId request, const WorkItem& item) {
+    FinishedRequest finished;
+    TIERCEL_TRY_ASSIGN(const Answer answer, engine.take_answer(request, &finished));
+    ++outcome_.requests;
+    const bool same_tokens = answer.outputs == item.expected.outputs;
+    if (same_tokens && answer.same_logits(item.expected) && finished.outputs == answer.outputs) {
+      return {};
+    }
+    ++outcome_.wrong_answers;
+    if (outcome_.complaints.size() < 4 && finished.outputs != answer.outputs) {
+      outcome_.complaints.push_back("'" + item.name + "': the scheduler has other outputs");
+    }
+    return {};
+  }
+
+  Status end(std::unique_ptr<TinyEngine> engine) {
+    TIERCEL_TRY(engine->drain());
+    const std::string wrong = engine->check();
+    if (!wrong.empty()) outcome_.complaints.push_back(wrong);
+    const ResourceManagerStats scheduler = engine->scheduler_stats();
+    const CacheStats cache = engine->cache_stats();
+    const uint64_t block_tokens = world_.options().config.block_tokens;
+    outcome_.computed_tokens += scheduler.scheduled_tokens;
+    outcome_.preempted += scheduler.preempted;
+    outcome_.device_blocks += scheduler.device_hit_tokens / block_tokens;
+    outcome_.loaded_blocks += scheduler.loaded_tokens / block_tokens;
+    outcome_.disk_blocks += cache.disk_get_blocks;
+    outcome_.store_blocks += cache.get_blocks;
+    const TinyFindings& findings = engine->findings();
+    outcome_.findings.compared_blocks += findings.compared_blocks;
+    outcome_.findings.computed_blocks += findings.computed_blocks;
+    outcome_.findings.wrong_blocks += findings.wrong_blocks;
+    outcome_.findings.planted_faults += findings.planted_faults;
+    auto& complaints = outcome_.findings.complaints;
+    complaints.insert(complaints.end(), findings.complaints.begin(), findings.complaints.end());
+    return engine->close();
+  }
+
+  void complain_of_what_was_not_tested() {
+    const auto want = [&](bool wanted, uint64_t seen, const char* what) {
+      if (wanted && seen == 0) outcome_.complaints.push_back(std::string("saw no ") + what);
+    };
+    want(case_.wants_device_hits, outcome_.device_blocks, "block shared on the device");
+    want(case_.wants_loads, outcome_.loaded_blocks, "load");
+    want(case_.wants_disk, outcome_.disk_blocks, "block from disk");
+    want(case_.wants_store, outcome_.store_blocks, "block from the store");
+    want(case_.wants_preemptions, outcome_.preempted, "preemption");
+    want(case_.aborts, outcome_.aborted, "abort");
+    const uint64_t found = outcome_.device_blocks + outcome_.loaded_blocks;
+    if (found != 0) want(true, outcome_.findings.compared_blocks, "comparison of bytes");
+    if (!case_.share && outcome_.findings.compared_blocks > 0 && outcome_.preempted == 0) {
+      outcome_.complaints.push_back("found blocks where nothing is shared");
+    }
+  }
+
+  const CheckCase& case_;
+  const CheckWorld& world_;
+  const std::shared_ptr<StoreRegistry> registry_;
+  CaseOutcome outcome_;
+  Random random_{7};
+  uint64_t last_request_ = 0;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<CheckWorld>> CheckWorld::create(const Options& options, const Clock& clock) {
+  std::unique_ptr<CheckWorld> world(new CheckWorld(options, clock));
+  const bool stale = options.fault == PlantedFault::kStaleWeights;
+  TIERCEL_TRY(world->add_revision(kOldWeightsSeed, kOldWeightsSeed));
+  TIERCEL_TRY(world->add_revision(kNewWeightsSeed, stale ? kOldWeightsSeed : kNewWeightsSeed));
+  return world;
+}
+
+Status CheckWorld::add_revision(uint64_t weights_seed, uint64_t namespace_seed) {
+  Revision revision;
+  TIERCEL_TRY_ASSIGN(revision.model, TinyModel::create(options_.config, weights_seed));
+  revision.recorder = std::make_unique<KvRecorder>(options_.config);
+  TIERCEL_TRY_ASSIGN(const RankKv kv, RankKv::create(options_.config, 1));
+  TIERCEL_TRY_ASSIGN(const DeviceLayout layout, kv.layout());
+  revision.weights.model = revision.model.get();
+  revision.weights.recorder = revision.recorder.get();
+  revision.weights.spec = kv_spec(options_.config, namespace_seed, layout.order());
+  TIERCEL_TRY_ASSIGN(revision.weights.name_space, make_namespace(revision.weights.spec));
+  TIERCEL_TRY_ASSIGN(revision.workload, make_workload(options_.workload, revision.weights));
+  revisions_.push_back(std::move(revision));
+  return {};
+}
+
+Result<CaseOutcome> run_case(const CheckCase& check_case, const CheckWorld& world) {
+  return CaseRun(check_case, world).run();
+}
+
+}  // namespace tiercel::tiny
