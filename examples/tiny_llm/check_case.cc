@@ -11,7 +11,7 @@ constexpr uint32_t kOddChunk = 5;
 // Of the largest request and little more, so that requests beside each other do not fit.
 constexpr uint32_t kTightPool = 20;
 // What the waves need together, so that nothing stays on the device for long.
-constexpr uint32_t kSmallPool = 40;
+constexpr uint32_t kSmallPool = 28;
 
 constexpr std::array kCases = {
     CheckCase{.name = "nothing shared", .share = false},

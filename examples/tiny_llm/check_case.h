@@ -11,11 +11,11 @@ namespace tiercel::tiny {
 
 // What stands between the first run of the workload and the second one.
 enum class CheckTurn : uint8_t {
-  kNone,           // there is one run only
-  kRestart,        // the engine is closed, and opened again over the same folder
-  kSecondEngine,   // another engine, which knows only what the store has
-  kNewWeights,     // the same engine with other weights
-  kRestartWeights  // a restart with other weights
+  kNone,            // there is one run only
+  kRestart,         // the engine is closed, and opened again over the same folder
+  kSecondEngine,    // another engine, which knows only what the store has
+  kNewWeights,      // the same engine with other weights, which come while requests are in flight
+  kRestartWeights,  // a restart with other weights
 };
 
 struct CheckCase {

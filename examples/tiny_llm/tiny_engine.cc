@@ -10,7 +10,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr size_t kComplaintsMax = 6;
+constexpr size_t kComplaintsMax = 3;
 constexpr Duration kPatience = 60s;
 
 Error broken_word(RequestId request, const std::string& what) {
@@ -35,11 +35,6 @@ CacheConfig cache_config(const TinyEngineOptions& options, const std::vector<Ran
 }
 
 }  // namespace
-
-void TinyFindings::complain(std::string text) {
-  ++wrong_blocks;
-  if (complaints.size() < kComplaintsMax) complaints.push_back(std::move(text));
-}
 
 Result<std::unique_ptr<TinyEngine>> TinyEngine::open(const TinyEngineOptions& options,
                                                      const Clock& clock,
@@ -77,7 +72,7 @@ Sequence TinyEngine::make_sequence(const EngineRequest& request) const {
 }
 
 Status TinyEngine::add(EngineRequest request) {
-  Life life{request, make_sequence(request), request.prompt, true, false, {}};
+  Life life{request, make_sequence(request), request.prompt, true, false, false, {}};
   if (!options_.share) request.scope.tenant_salt = "alone-" + std::to_string(request.id.value());
   TIERCEL_TRY(manager_->add(std::move(request)));
   life.tokens.insert(life.tokens.end(), request.outputs.begin(), request.outputs.end());
@@ -99,7 +94,7 @@ Status TinyEngine::step() {
     const auto life = lives_.find(request);
     if (life == lives_.end()) continue;
     life->second.fresh = true;
-    life->second.mixed = false;
+    life->second.mixed_kv = false;
   }
   if (batch.requests.empty()) {
     take_finished();
@@ -174,17 +169,14 @@ Status TinyEngine::before_chunk(const ScheduledRequest& scheduled, Life& life) {
 }
 
 void TinyEngine::compare_before(const ScheduledRequest& scheduled, const Life& life) {
-  if (life.mixed) return;
+  if (life.mixed_kv) return;
   const uint32_t tokens_of_block = block_tokens();
   const auto full = static_cast<uint32_t>(scheduled.first_token / tokens_of_block);
   const auto table = scheduled.block_table.group(0);
   const auto compare = [&](const BlockKey& key, uint32_t tokens, uint32_t block) {
     const auto difference = weights_.recorder->check(key, tokens, ranks_, table[block]);
     if (life.fresh) ++findings_.compared_blocks;
-    if (!difference) return;
-    findings_.complain("request " + std::to_string(scheduled.id.value()) + ", block " +
-                       std::to_string(block) + (life.fresh ? " as it was found: " : ": ") +
-                       to_string(*difference));
+    if (difference) complain(scheduled.id, block, life.fresh ? "found" : "kept", *difference);
   };
   for (uint32_t block = 0; block < full; ++block) {
     compare(life.sequence.keys()[block], tokens_of_block, block);
@@ -198,7 +190,7 @@ void TinyEngine::compare_before(const ScheduledRequest& scheduled, const Life& l
 }
 
 void TinyEngine::compare_after(const ScheduledRequest& scheduled, const Life& life) {
-  if (life.mixed) return;
+  if (life.mixed_kv) return;
   const uint32_t tokens_of_block = block_tokens();
   const uint64_t end = scheduled.first_token + scheduled.tokens.size();
   const auto table = scheduled.block_table.group(0);
@@ -207,10 +199,18 @@ void TinyEngine::compare_after(const ScheduledRequest& scheduled, const Life& li
     const auto difference = weights_.recorder->record(life.sequence.keys()[block], tokens_of_block,
                                                       ranks_, table[block]);
     ++findings_.computed_blocks;
-    if (!difference) continue;
-    findings_.complain("request " + std::to_string(scheduled.id.value()) + ", block " +
-                       std::to_string(block) + " as it was computed: " + to_string(*difference));
+    if (difference) complain(scheduled.id, block, "computed", *difference);
   }
+}
+
+void TinyEngine::complain(RequestId request, uint32_t block, const char* when,
+                          const KvDifference& difference) {
+  if (!wrong_.emplace(request, block).second) return;
+  ++findings_.wrong_blocks;
+  if (findings_.complaints.size() >= kComplaintsMax) return;
+  findings_.complaints.push_back("request " + std::to_string(request.value()) + ", block " +
+                                 std::to_string(block) + " as it was " + when + ": " +
+                                 to_string(difference));
 }
 
 void TinyEngine::plant(const ScheduledRequest& scheduled) {
@@ -248,8 +248,8 @@ void TinyEngine::take_finished() {
   while (auto finished = manager_->take_finished()) {
     const auto life = lives_.find(finished->id);
     if (life == lives_.end()) continue;
-    ended_.insert_or_assign(finished->id,
-                            Ended{std::move(life->second.answer), std::move(*finished)});
+    ended_.insert_or_assign(finished->id, Ended{std::move(life->second.answer),
+                                                life->second.mixed_answer, std::move(*finished)});
     lives_.erase(life);
   }
 }
@@ -274,7 +274,7 @@ Status TinyEngine::drain() {
   return {};
 }
 
-Result<Answer> TinyEngine::take_answer(RequestId request, FinishedRequest* finished) {
+Result<TinyEngine::Ended> TinyEngine::take_ended(RequestId request) {
   const auto found = ended_.find(request);
   if (found == ended_.end()) {
     return Error(Code::kNotFound,
@@ -282,8 +282,7 @@ Result<Answer> TinyEngine::take_answer(RequestId request, FinishedRequest* finis
   }
   Ended ended = std::move(found->second);
   ended_.erase(found);
-  if (finished != nullptr) *finished = std::move(ended.finished);
-  return std::move(ended.answer);
+  return ended;
 }
 
 void TinyEngine::change_weights(const TinyWeightsRevision& weights, bool announce) {
@@ -296,7 +295,8 @@ void TinyEngine::change_weights(const TinyWeightsRevision& weights, bool announc
   for (auto& [id, life] : lives_) {
     life.sequence = make_sequence(life.request);
     life.sequence.append(life.tokens);
-    if (!life.fresh) life.mixed = true;
+    life.mixed_kv = life.mixed_kv || !life.fresh;
+    life.mixed_answer = life.mixed_answer || life.mixed_kv || !life.answer.outputs.empty();
   }
 }
 

@@ -9,8 +9,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "tiercel/local_cache.h"
@@ -48,11 +50,9 @@ struct TinyEngineOptions {
 struct TinyFindings {
   uint64_t compared_blocks = 0;  // found on the device, or loaded, and then read by a chunk
   uint64_t computed_blocks = 0;  // computed and compared
-  uint64_t wrong_blocks = 0;
+  uint64_t wrong_blocks = 0;     // a block of a request counts once
   uint64_t planted_faults = 0;
   std::vector<std::string> complaints;  // the first of them
-
-  void complain(std::string text);
 };
 
 // Threads: one.
@@ -78,9 +78,13 @@ class TinyEngine {
   // run(), and then until tiers and store have what they were to get.
   Status drain();
 
-  // The answer to a request that has ended, removed here; kNotFound if there is none. `finished`
-  // if not null gets what the scheduler said of it.
-  Result<Answer> take_answer(RequestId request, FinishedRequest* finished = nullptr);
+  struct Ended {
+    Answer answer;
+    bool mixed = false;        // weights changed on its way: there is no reference for it
+    FinishedRequest finished;  // what the scheduler says
+  };
+  // A request that has ended by itself, removed here; kNotFound if there is none of this id.
+  Result<Ended> take_ended(RequestId request);
 
   // Other weights from now on. `announce`: tell the scheduler, as one must. Requests that go on
   // with KV of the old weights have no reference any more, and are not compared.
@@ -101,12 +105,9 @@ class TinyEngine {
     Sequence sequence;
     std::vector<TokenId> tokens;  // prompt, then outputs
     bool fresh = true;            // nothing computed since it was admitted
-    bool mixed = false;           // KV of two weights
+    bool mixed_kv = false;        // KV of two weights
+    bool mixed_answer = false;    // tokens sampled with two weights
     Answer answer;
-  };
-  struct Ended {
-    Answer answer;
-    FinishedRequest finished;
   };
 
   TinyEngine(const TinyEngineOptions& options, const Clock& clock);
@@ -118,6 +119,8 @@ class TinyEngine {
   Status before_chunk(const ScheduledRequest& scheduled, Life& life);
   void compare_before(const ScheduledRequest& scheduled, const Life& life);
   void compare_after(const ScheduledRequest& scheduled, const Life& life);
+  void complain(RequestId request, uint32_t block, const char* when,
+                const KvDifference& difference);
   void plant(const ScheduledRequest& scheduled);
   // Until no transfer reads or writes device memory, as planting a fault there needs.
   void let_transfers_end();
@@ -134,7 +137,8 @@ class TinyEngine {
   std::unordered_map<RequestId, Life> lives_;
   std::unordered_map<RequestId, Ended> ended_;
   TinyFindings findings_;
-  TimePoint moved_;  // when a step last had something to run
+  std::set<std::pair<RequestId, uint32_t>> wrong_;  // request and position of the block
+  TimePoint moved_;                                 // when a step last had something to run
 };
 
 }  // namespace tiercel::tiny
