@@ -39,6 +39,11 @@ OptionTable tiny_option_table() {
   table.add(make_option("seed", OptionType::kInteger, "Of the prompts", "1", 0, 1e15));
   table.add(make_option("store", OptionType::kString,
                         "URL of the store of the configurations that have one", "memory:tiny"));
+  table.add(
+      make_option("model_id", OptionType::kString,
+                  "Part of the namespace: under another name nothing is found of what earlier "
+                  "runs have left in a store or folder that lasts",
+                  "tiercel-tiny"));
   table.add(make_option("disk_path", OptionType::kString,
                         "Folder for the configurations with a disk; else a temporary one", ""));
   std::vector<std::string> faults{std::string(to_string(PlantedFault::kNone))};
@@ -60,6 +65,7 @@ Result<CheckOptions> read_check_options(const OptionValues& values) {
   if (values.is_set("only")) options.only = values.get_string("only");
   options.world.config.layers = static_cast<uint32_t>(values.get_integer("layers"));
   options.world.config.block_tokens = static_cast<uint32_t>(values.get_integer("block_tokens"));
+  options.world.config.model_id = values.get_string("model_id");
   options.world.workload.seed = static_cast<uint64_t>(values.get_integer("seed"));
   options.world.workload.more_requests = static_cast<uint32_t>(values.get_integer("more_requests"));
   options.world.store_url = values.get_string("store");

@@ -21,7 +21,6 @@ struct CheckOptions {
   std::vector<KvType> kv_types;
   std::vector<uint32_t> rank_counts;
   std::string only;  // cases whose names contain it; empty: all
-  // A store that other runs may have filled wants a salt of its own for each run.
   CheckWorld::Options world;
 };
 

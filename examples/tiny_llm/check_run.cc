@@ -22,6 +22,11 @@ class CaseRun {
       : case_(check_case), world_(world), registry_(make_store_registry()) {}
 
   Result<CaseOutcome> run() {
+    if (case_.roles) {
+      TIERCEL_TRY(run_roles());
+      complain_of_what_was_not_tested();
+      return std::move(outcome_);
+    }
     TIERCEL_TRY_ASSIGN(auto engine, open(world_.old_weights()));
     TIERCEL_TRY(run_workload(*engine, world_.old_weights().workload));
     if (case_.turn != CheckTurn::kNone) TIERCEL_TRY(run_again(engine));
@@ -52,7 +57,8 @@ class CaseRun {
     return restart ? Status() : end(std::move(first));
   }
 
-  Result<std::unique_ptr<TinyEngine>> open(const CheckWorld::Revision& revision) {
+  Result<std::unique_ptr<TinyEngine>> open(const CheckWorld::Revision& revision,
+                                           EngineRole role = EngineRole::kMixed) {
     TinyEngineOptions options;
     options.weights = revision.weights;
     options.device_blocks = case_.device_blocks;
@@ -65,7 +71,11 @@ class CaseRun {
       options.disk.path = world_.options().disk_folder;
       options.disk.instance = instance_name();
       options.disk.bytes = kDiskBytes;
+      // What a run with another model has left.
+      options.disk.reset = !opened_;
     }
+    opened_ = true;
+    options.scheduler.role = role;
     options.scheduler.step_tokens_max = case_.step_tokens;
     options.scheduler.prefill_chunk_tokens_max = case_.chunk_tokens;
     options.scheduler.running_max = kRunningMax;
@@ -73,6 +83,7 @@ class CaseRun {
     // Slow machines must not change what is found; nothing waits so long.
     options.scheduler.load_deadline = 60s;
     options.scheduler.prefetch_deadline = 60s;
+    options.scheduler.hand_over_deadline = 60s;
     return TinyEngine::open(options, world_.clock(), registry_);
   }
 
@@ -130,12 +141,52 @@ class CaseRun {
 
   Status finish_wave(TinyEngine& engine, const Asked& asked) {
     TIERCEL_TRY(engine.run());
-    for (const auto& [request, item] : asked) TIERCEL_TRY(compare(engine, request, *item));
+    for (const auto& [request, item] : asked) {
+      TIERCEL_TRY_ASSIGN(const TinyEngine::Ended ended, engine.take_ended(request));
+      compare(ended, *item);
+    }
     return {};
   }
 
-  Result<RequestId> add(TinyEngine& engine, const WorkItem& item) {
+  // Each prompt by one instance, which samples the first token; the rest by another one.
+  Status run_roles() {
+    TIERCEL_TRY_ASSIGN(auto prefill, open(world_.old_weights(), EngineRole::kPrefill));
+    TIERCEL_TRY_ASSIGN(auto decode, open(world_.old_weights(), EngineRole::kDecode));
+    for (const std::vector<WorkItem>& wave : world_.old_weights().workload.waves) {
+      Asked asked;
+      for (const WorkItem& item : wave) {
+        TIERCEL_TRY_ASSIGN(const RequestId request, add(*prefill, item));
+        asked.emplace_back(request, &item);
+      }
+      TIERCEL_TRY(prefill->run());
+      Asked going_on;
+      std::vector<Answer> beginnings;
+      for (const auto& [first, item] : asked) {
+        TIERCEL_TRY_ASSIGN(TinyEngine::Ended ended, prefill->take_ended(first));
+        if (ended.finished.reason != FinishReason::kHandedOver) {
+          compare(ended, *item);
+          continue;
+        }
+        TIERCEL_TRY_ASSIGN(const RequestId second, add(*decode, *item, ended.finished.outputs));
+        going_on.emplace_back(second, item);
+        beginnings.push_back(std::move(ended.answer));
+      }
+      TIERCEL_TRY(decode->run());
+      for (size_t i = 0; i < going_on.size(); ++i) {
+        TIERCEL_TRY_ASSIGN(TinyEngine::Ended ended, decode->take_ended(going_on[i].first));
+        std::vector<float>& logits = ended.answer.logits;
+        logits.insert(logits.begin(), beginnings[i].logits.begin(), beginnings[i].logits.end());
+        compare(ended, *going_on[i].second);
+      }
+    }
+    TIERCEL_TRY(end(std::move(prefill)));
+    return end(std::move(decode));
+  }
+
+  Result<RequestId> add(TinyEngine& engine, const WorkItem& item,
+                        const std::vector<TokenId>& outputs = {}) {
     EngineRequest request;
+    request.outputs = outputs;
     request.id = RequestId(++last_request_);
     request.prompt = item.prompt;
     request.output_tokens_max = item.output_tokens_max;
@@ -144,17 +195,15 @@ class CaseRun {
     return id;
   }
 
-  Status compare(TinyEngine& engine, RequestId request, const WorkItem& item) {
-    TIERCEL_TRY_ASSIGN(const TinyEngine::Ended ended, engine.take_ended(request));
+  void compare(const TinyEngine::Ended& ended, const WorkItem& item) {
     if (ended.finished.outputs != ended.answer.outputs) {
       outcome_.complaints.push_back("'" + item.name + "': the scheduler has other outputs");
     }
-    if (ended.mixed) return {};
+    if (ended.mixed) return;
     ++outcome_.requests;
     const bool same =
         ended.answer.outputs == item.expected.outputs && ended.answer.same_logits(item.expected);
     if (!same) ++outcome_.wrong_answers;
-    return {};
   }
 
   Status end(std::unique_ptr<TinyEngine> engine) {
@@ -172,6 +221,7 @@ class CaseRun {
     outcome_.store_blocks += cache.get_blocks;
     const TinyFindings& findings = engine->findings();
     outcome_.findings.compared_blocks += findings.compared_blocks;
+    outcome_.findings.partial_blocks += findings.partial_blocks;
     outcome_.findings.computed_blocks += findings.computed_blocks;
     outcome_.findings.wrong_blocks += findings.wrong_blocks;
     outcome_.findings.planted_faults += findings.planted_faults;
@@ -190,6 +240,7 @@ class CaseRun {
     want(case_.wants_store, outcome_.store_blocks, "block from the store");
     want(case_.wants_preemptions, outcome_.preempted, "preemption");
     want(case_.aborts, outcome_.aborted, "abort");
+    want(case_.roles, outcome_.findings.partial_blocks, "partial block handed over");
     const uint64_t found = outcome_.device_blocks + outcome_.loaded_blocks;
     if (found != 0) want(true, outcome_.findings.compared_blocks, "comparison of bytes");
     if (!case_.share && outcome_.findings.compared_blocks > 0 && outcome_.preempted == 0) {
@@ -202,6 +253,7 @@ class CaseRun {
   const std::shared_ptr<StoreRegistry> registry_;
   CaseOutcome outcome_;
   Random random_{7};
+  bool opened_ = false;
   uint64_t last_request_ = 0;
 };
 

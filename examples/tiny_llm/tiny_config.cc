@@ -55,7 +55,7 @@ Status TinyConfig::validate() const {
 
 KvSpec kv_spec(const TinyConfig& config, uint64_t weights_seed, const std::string& layout_order) {
   KvSpec spec;
-  spec.model_id = "tiercel-tiny";
+  spec.model_id = config.model_id;
   spec.weights_revision = "seed-" + std::to_string(weights_seed);
   spec.kv_dtype = to_string(config.kv_type);
   spec.kv_scale_scheme = "none";

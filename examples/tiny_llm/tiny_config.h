@@ -28,7 +28,8 @@ struct TinyConfig {
   uint32_t block_tokens = 8;  // 1 to 1024
   float rope_theta = 10000;   // above 1
   KvType kv_type = KvType::kFp32;
-  uint32_t rank_count = 1;  // ranks that share the heads and the columns of the MLP
+  uint32_t rank_count = 1;                // ranks that share the heads and the columns of the MLP
+  std::string model_id = "tiercel-tiny";  // of the namespace
 
   uint32_t rank_heads() const { return heads / rank_count; }
   uint32_t rank_kv_heads() const { return kv_heads / rank_count; }

@@ -77,6 +77,7 @@ Status TinyEngine::add(EngineRequest request) {
   TIERCEL_TRY(manager_->add(std::move(request)));
   life.tokens.insert(life.tokens.end(), request.outputs.begin(), request.outputs.end());
   life.sequence.append(life.tokens);
+  life.answer.outputs = life.request.outputs;
   const RequestId id = life.request.id;
   lives_.insert_or_assign(id, std::move(life));
   return {};
@@ -187,6 +188,7 @@ void TinyEngine::compare_before(const ScheduledRequest& scheduled, const Life& l
   Sequence sequence = make_sequence(life.request);
   sequence.append(std::span(life.tokens).first(scheduled.first_token));
   compare(*sequence.partial_key(), partial, full);
+  ++findings_.partial_blocks;
 }
 
 void TinyEngine::compare_after(const ScheduledRequest& scheduled, const Life& life) {

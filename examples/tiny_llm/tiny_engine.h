@@ -49,6 +49,7 @@ struct TinyEngineOptions {
 // What the comparisons of bytes have found.
 struct TinyFindings {
   uint64_t compared_blocks = 0;  // found on the device, or loaded, and then read by a chunk
+  uint64_t partial_blocks = 0;   // of these: a prompt's last one, handed over unfilled
   uint64_t computed_blocks = 0;  // computed and compared
   uint64_t wrong_blocks = 0;     // a block of a request counts once
   uint64_t planted_faults = 0;
@@ -79,7 +80,7 @@ class TinyEngine {
   Status drain();
 
   struct Ended {
-    Answer answer;
+    Answer answer;             // logits of what was sampled here; outputs with those handed over
     bool mixed = false;        // weights changed on its way: there is no reference for it
     FinishedRequest finished;  // what the scheduler says
   };
