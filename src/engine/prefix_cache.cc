@@ -225,11 +225,28 @@ uint32_t PrefixCache::available_blocks() const {
 }
 
 bool PrefixCache::evict_one() {
-  const NodeId victim = policy_->victim(kVictimScanMax);
+  NodeId victim = policy_->victim(kVictimScanMax);
+  if (victim == kNoNode) victim = any_unused();
   if (victim == kNoNode) return false;
   forget(victim, true);
   ++stats_.evicted_blocks;
   return true;
+}
+
+NodeId PrefixCache::any_unused() {
+  // What a transfer below or a waiting request holds is safe there; what stands before blocks of
+  // another tier makes garbage of them, which is no hit: both are better than a request that cannot
+  // go on. Rare, so a walk is good enough.
+  NodeId any = kNoNode;
+  for (const Pool& pool : pools_) {
+    if (pool.cached == 0) continue;
+    for (const DeviceBlock& block : pool.blocks) {
+      if (block.node == kNoNode || block.references > 0) continue;
+      if (index_.child_count(block.node) == 0) return block.node;
+      any = block.node;
+    }
+  }
+  return any;
 }
 
 void PrefixCache::forget(NodeId node, bool evicted) {
@@ -250,7 +267,10 @@ void PrefixCache::reference(uint32_t group, DeviceBlockId block) {
   DeviceBlock& entry = pools_[group].blocks[block.value()];
   ++entry.references;
   if (entry.node == kNoNode) return;
-  if (entry.references == 1) --pools_[group].cached;
+  if (entry.references == 1) {
+    --pools_[group].cached;
+    policy_->suspend(entry.node);
+  }
   index_.hold(entry.node);
 }
 
@@ -266,6 +286,7 @@ void PrefixCache::unreference(uint32_t group, DeviceBlockId block) {
   index_.unhold(node);
   if (entry.references > 0) return;
   ++pools_[group].cached;
+  policy_->resume(node);
   // What clear() has made unfindable goes with its last user.
   if (!index_.is_current(node)) forget(node, false);
 }
@@ -393,6 +414,7 @@ void PrefixCache::publish(Admitted& admitted, uint32_t first, uint32_t end) {
       pools_[group].blocks[block.value()].node = node;
       index_.hold(node);  // by this request's reference
       policy_->insert(node, BlockPosition{RequestVisit{}, position});
+      policy_->suspend(node);
     }
   }
 }

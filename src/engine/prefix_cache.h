@@ -167,6 +167,7 @@ class PrefixCache {
   bool allocate(uint32_t group, DeviceBlockId* block);
   void grow_table(Admitted& admitted, uint32_t block_count);
   bool evict_one();
+  NodeId any_unused();
   void reference(uint32_t group, DeviceBlockId block);
   void unreference(uint32_t group, DeviceBlockId block);
   void forget(NodeId node, bool evicted);
