@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tiny_llm/kv_recorder.h"
+
+namespace tiercel::tiny {
+
+std::string to_string(const KvDifference& difference) {
+  if (!difference.known) return "nobody has computed it";
+  return "its bytes differ on rank " + std::to_string(difference.rank) + ", layer " +
+         std::to_string(difference.layer);
+}
+
+KvRecorder::Digests KvRecorder::digests_of(std::span<const RankKv> ranks, uint32_t token_count,
+                                           DeviceBlockId block) const {
+  Digests digests;
+  digests.reserve(ranks.size() * layers_);
+  for (const RankKv& rank : ranks) {
+    for (uint32_t layer = 0; layer < layers_; ++layer) {
+      Sha256 hash;
+      hash.start();
+      for (const KvPart part : {KvPart::kKey, KvPart::kValue}) {
+        hash.update(rank.block_bytes(part, layer, block).first(rank.token_bytes() * token_count));
+      }
+      digests.push_back(hash.finish());
+    }
+  }
+  return digests;
+}
+
+std::optional<KvDifference> KvRecorder::compare(const Digests& expected,
+                                                const Digests& found) const {
+  for (size_t i = 0; i < found.size(); ++i) {
+    if (i >= expected.size() || expected[i] != found[i]) {
+      return KvDifference{true, static_cast<uint32_t>(i / layers_),
+                          static_cast<uint32_t>(i % layers_)};
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<KvDifference> KvRecorder::record(const BlockKey& key, uint32_t token_count,
+                                               std::span<const RankKv> ranks, DeviceBlockId block) {
+  Digests digests = digests_of(ranks, token_count, block);
+  const auto [known, inserted] = digests_.try_emplace(key, digests);
+  return inserted ? std::nullopt : compare(known->second, digests);
+}
+
+std::optional<KvDifference> KvRecorder::check(const BlockKey& key, uint32_t token_count,
+                                              std::span<const RankKv> ranks,
+                                              DeviceBlockId block) const {
+  const auto known = digests_.find(key);
+  if (known == digests_.end()) return KvDifference{};
+  return compare(known->second, digests_of(ranks, token_count, block));
+}
+
+}  // namespace tiercel::tiny
