@@ -184,6 +184,8 @@ struct CacheStats {
   uint64_t host_blocks = 0;  // visible in the host tier
   uint64_t disk_slots_total = 0, disk_slots_used = 0, disk_slots_free = 0,
            disk_slots_quarantined = 0;
+  // Have failed again and again while the rest of the disk works: not used until the next start.
+  uint64_t disk_slots_withdrawn = 0;
   uint64_t index_nodes = 0, index_nodes_max = 0, index_bytes = 0, side_table_bytes = 0;
   std::array<uint64_t, kTierCount> tier_blocks{};
   // The least healthy of the ranks' stores, and of their disks; `opened` and `refused` are sums.

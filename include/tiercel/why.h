@@ -42,6 +42,8 @@ enum class WhyReason : uint8_t {
   kPutDropped = 38,      // stored in the host tier, but the queue to the store was full
   kDiskPutFailed = 39,   // stored in the host tier, but not on disk; see the code
   kDiskPutDropped = 40,  // stored in the host tier, but the queue to the disk was full
+  // As kDiskPutFailed; its slot has failed again and again and is not used any more.
+  kDiskSlotWithdrawn = 41,
 };
 
 std::string_view to_string(WhyReason reason);

@@ -59,7 +59,9 @@ CacheStats Cache::Impl::stats() const {
     stats.disk_slots_total = disk_->slots_total();
     stats.disk_slots_used = disk.used;
     stats.disk_slots_quarantined = disk.quarantined;
-    stats.disk_slots_free = stats.disk_slots_total - disk.used - disk.quarantined;
+    stats.disk_slots_withdrawn = disk_->withdrawn();
+    stats.disk_slots_free =
+        stats.disk_slots_total - disk.used - disk.quarantined - stats.disk_slots_withdrawn;
     stats.side_table_bytes += disk_->side_bytes() + is_put_to_disk_.size() / 8;
   }
   stats.store = worst_health(plane_, &RankStats::store);

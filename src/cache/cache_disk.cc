@@ -22,6 +22,9 @@ constexpr Duration kClearRetry = std::chrono::milliseconds(100);
 // How long nothing is moved after a put that failed: the next one would be the same block.
 constexpr Duration kMovePause = std::chrono::milliseconds(100);
 
+// How long a file system that was full is believed to be.
+constexpr Duration kFullPause = std::chrono::seconds(10);
+
 // Blocks that leave the disk at most for one slot of the host tier.
 constexpr uint32_t kEvictionsForHost = 64;
 
@@ -263,19 +266,26 @@ uint64_t Cache::Impl::write_back_free_slots() const {
                                             : std::max(1u, config_.host_blocks / 16);
 }
 
+Code Cache::Impl::disk_put_refusal() const {
+  if (!disk_usable_) return Code::kUnavailable;
+  const bool hangs = disk_->counts().quarantined >= std::max<uint64_t>(1, disk_->slots_total() / 4);
+  return hangs || clock_.now() < disk_puts_at_ ? Code::kNoSpace : Code::kOk;
+}
+
 bool Cache::Impl::add_disk_put(Job& job, NodeId node, uint32_t position, bool moves) {
   is_put_to_disk_[node] = false;
   if (!host_.has(node)) return false;  // went meanwhile, by clear() or as a bad copy
   if (clear_pending_ || !index_.is_current(node) || disk_->has(node)) return false;
-  if (!disk_usable_ ||
-      disk_->counts().quarantined >= std::max<uint64_t>(1, disk_->slots_total() / 4)) {
+  if (const Code refusal = disk_put_refusal(); refusal != Code::kOk) {
     ++stats_.disk_put_dropped;
-    add_why(job, position, WhyReason::kDiskPutDropped,
-            disk_usable_ ? Code::kNoSpace : Code::kUnavailable);
+    add_why(job, position, WhyReason::kDiskPutDropped, refusal);
     return false;
   }
   index_.hold(node);  // against our own search for room
-  const std::optional<SlotId> disk_slot = disk_->acquire(index_.group(node));
+  const bool reuses = clock_.now() < disk_full_until_;
+  const GroupId group = index_.group(node);
+  const std::optional<SlotId> disk_slot =
+      reuses ? disk_->acquire_reused(group) : disk_->acquire(group);
   index_.unhold(node);
   if (!disk_slot) {
     ++stats_.disk_put_no_space;
@@ -289,6 +299,7 @@ bool Cache::Impl::add_disk_put(Job& job, NodeId node, uint32_t position, bool mo
   item.disk_slot = *disk_slot;
   item.has_disk_slot = true;
   item.moves = moves;
+  item.reuses = reuses;
   ++disk_puts_open_;
   if (moves) ++moves_open_;
   return true;
@@ -298,6 +309,7 @@ void Cache::Impl::settle_disk_put(Job& job, JobItem& item, Code code) {
   const NodeId node = item.node;
   if (item.moves) --moves_open_;
   is_put_to_disk_[node] = false;
+  if (code == Code::kOk) disk_faults_.written();
   if (code == Code::kOk && index_.is_current(node) && !disk_->has(node)) {
     ++stats_.disk_put_blocks;
     BlockPosition position;
@@ -309,16 +321,34 @@ void Cache::Impl::settle_disk_put(Job& job, JobItem& item, Code code) {
       host_.drop(node, true);
     }
   } else {
+    if (code != Code::kOk) fail_disk_put(job, item, code);
     disk_->retire(item.disk_slot);
-    if (code != Code::kOk) {
-      ++stats_.disk_put_failed;
-      moves_at_ = clock_.now() + kMovePause;
-      if (code == Code::kNoSpace) ++stats_.disk_put_no_space;
-      if (code == Code::kCorrupt) drop_bad_copy(host_, node, item.slot);
-      add_why(job, item.position, WhyReason::kDiskPutFailed, code);
-    }
   }
   unhold_node(node);
+}
+
+void Cache::Impl::fail_disk_get(NodeId node, SlotId slot, Code code) {
+  const bool is_bad = disk_faults_.failed(slot);
+  if (!disk_->has(node, slot)) return;
+  if (is_bad) disk_->set_mark(slot, OwnedTier::Mark::kBadSlot, true);
+  if (is_bad || code == Code::kCorrupt) disk_->drop(node, false);
+}
+
+void Cache::Impl::fail_disk_put(const Job& job, const JobItem& item, Code code) {
+  ++stats_.disk_put_failed;
+  moves_at_ = clock_.now() + kMovePause;
+  WhyReason reason = WhyReason::kDiskPutFailed;
+  if (code == Code::kNoSpace) {
+    ++stats_.disk_put_no_space;
+    disk_full_until_ = clock_.now() + kFullPause;
+    if (item.reuses) disk_puts_at_ = disk_full_until_;
+  }
+  if (code == Code::kUnavailable && disk_faults_.failed(item.disk_slot)) {
+    disk_->set_mark(item.disk_slot, OwnedTier::Mark::kBadSlot, true);
+    reason = WhyReason::kDiskSlotWithdrawn;
+  }
+  if (code == Code::kCorrupt) drop_bad_copy(host_, item.node, item.slot);
+  add_why(job, item.position, reason, code);
 }
 
 }  // namespace tiercel

@@ -34,6 +34,7 @@
 #include "cache/protections.h"
 #include "cache/request_table.h"
 #include "cache/sightings.h"
+#include "cache/slot_faults.h"
 #include "cache/timers.h"
 #include "cache/writer_choice.h"
 #include "index/block_index.h"
@@ -199,7 +200,12 @@ class Cache::Impl {
   bool is_stuck(NodeId node);
   std::optional<SlotId> acquire_at_cost_of_disk(GroupId group);
   bool add_disk_put(Job& job, NodeId node, uint32_t position, bool moves);
+  // Whether the disk takes puts now; the code says why not.
+  Code disk_put_refusal() const;
   void settle_disk_put(Job& job, JobItem& item, Code code);
+  void fail_disk_put(const Job& job, const JobItem& item, Code code);
+  // The slot does not hold the block, or could not be read.
+  void fail_disk_get(NodeId node, SlotId slot, Code code);
   void settle_disk_clear(Code code);
 
   // cache_promote.cc
@@ -264,6 +270,10 @@ class Cache::Impl {
   // held. Not of the host tier's copy, which may go and come back meanwhile: two puts of one block
   // that both end well leave two records, and a restart would take the one that we do not know of.
   std::vector<bool> is_put_to_disk_;
+  SlotFaults disk_faults_;
+  // Until then free slots have no space in the file system, and blocks are written over others.
+  TimePoint disk_full_until_{};
+  TimePoint disk_puts_at_{};      // not before: writing over others failed for want of space too
   uint32_t moves_open_ = 0;       // of these, those that leave the host tier afterwards
   TimePoint moves_at_;            // not before
   bool host_was_short_ = false;   // somebody found no slot since the last moves

@@ -296,6 +296,7 @@ void Cache::Impl::settle_get(Job& job, JobItem& item, Code code) {
   const bool wanted = index_.is_current(node) && protections_.publish_when_done;
   if (code == Code::kOk && wanted) {
     ++(from_disk ? stats_.disk_get_blocks : stats_.get_blocks);
+    if (from_disk) disk_faults_.read(item.disk_slot);
     BlockPosition position;
     position.visit.now = clock_.now();
     position.position = item.position;
@@ -310,9 +311,9 @@ void Cache::Impl::settle_get(Job& job, JobItem& item, Code code) {
     if (code != Code::kOk && from_disk) {
       ++stats_.disk_get_failed;
       if (code == Code::kTimeout) ++stats_.disk_get_timeout;
-      if (code == Code::kCorrupt) {
-        ++stats_.disk_get_corrupt;
-        drop_bad_copy(*disk_, node, item.disk_slot);
+      if (code == Code::kCorrupt) ++stats_.disk_get_corrupt;
+      if (code == Code::kCorrupt || code == Code::kUnavailable) {
+        fail_disk_get(node, item.disk_slot, code);
       }
     } else if (code != Code::kOk) {
       ++stats_.get_failed;

@@ -43,6 +43,7 @@ struct JobItem {
   bool has_disk_slot = false;
   bool replace = false;  // put: replaces an object that was found bad
   bool moves = false;    // disk put: the block leaves the host tier afterwards
+  bool reuses = false;   // disk put: over what an evicted block has left
   bool settled = false;
 };
 

@@ -36,25 +36,48 @@ OwnedTier::OwnedTier(Tier tier, const SlotGeometry& geometry, BlockIndex& index,
   marks_.resize(ids);
 }
 
-std::optional<SlotId> OwnedTier::acquire(GroupId group) {
+uint32_t OwnedTier::evictions_max() const {
   // One eviction makes room where the tier has one slot class. With several, a victim may free a
   // slot of another class; then at most a few extents' worth go before one of them is empty and can
   // change hands.
-  const uint32_t evictions_max = 4 * allocator_.geometry().slots_per_extent_max() + 16;
+  return 4 * allocator_.geometry().slots_per_extent_max() + 16;
+}
+
+std::optional<SlotId> OwnedTier::acquire(GroupId group) {
   for (uint32_t evictions = 0;; ++evictions) {
     if (auto slot = allocator_.allocate(group)) return slot;
-    if (evictions == evictions_max) return std::nullopt;
+    if (evictions == evictions_max()) return std::nullopt;
     if (!evict()) return std::nullopt;
   }
 }
 
-bool OwnedTier::evict() {
+std::optional<SlotId> OwnedTier::acquire_reused(GroupId group) {
+  for (uint32_t evictions = 0;; ++evictions) {
+    for (size_t i = reusable_.size(); i-- > 0;) {
+      const SlotId slot = reusable_[i];
+      // Not of another group's extent, nor taken meanwhile.
+      if (!allocator_.adopt(slot, group)) continue;
+      reusable_.erase(reusable_.begin() + static_cast<ptrdiff_t>(i));
+      return slot;
+    }
+    if (evictions == evictions_max()) return std::nullopt;
+    const std::optional<SlotId> slot = evict_one();
+    if (!slot) return std::nullopt;
+    if (reusable_.size() == kReusableMax) reusable_.erase(reusable_.begin());
+    reusable_.push_back(*slot);
+  }
+}
+
+bool OwnedTier::evict() { return evict_one().has_value(); }
+
+std::optional<SlotId> OwnedTier::evict_one() {
   NodeId victim = policy_->victim(kVictimScanMax);
-  if (victim == kNoNode) return false;
+  if (victim == kNoNode) return std::nullopt;
   if (!protections_.tail_first) victim = first_of_path(victim);
+  const SlotId slot = index_.slot(victim, tier_);
   drop(victim, true);
   ++evicted_;
-  return true;
+  return slot;
 }
 
 NodeId OwnedTier::first_of_path(NodeId node) const {
@@ -108,6 +131,11 @@ void OwnedTier::demote_window_blocks(const BlockKey& key) {
 }
 
 void OwnedTier::retire(SlotId slot) {
+  if (has_mark(slot, Mark::kBadSlot)) {
+    allocator_.quarantine(slot);
+    ++withdrawn_;
+    return;
+  }
   if (references_[slot.value()] == 0 || !protections_.quarantine) {
     allocator_.free(slot);
     return;

@@ -31,6 +31,10 @@ class OwnedTier {
   // caller's node must be held, or have children, to be safe from this.
   std::optional<SlotId> acquire(GroupId group);
 
+  // The same, but only a slot that a block had before, as far as such ones are known: in a file
+  // system that is full the others have no space.
+  std::optional<SlotId> acquire_reused(GroupId group);
+
   bool has_victim() { return policy_->victim(kVictimScanMax) != kNoNode; }
   // Evicts one block; false if none may go.
   bool evict();
@@ -60,7 +64,8 @@ class OwnedTier {
 
   // What is to be remembered of the block in a slot; forgotten with the next block of the slot.
   enum class Mark : uint8_t {
-    kPutOwed = 1  // the store has not got it though it should: its put was dropped or failed
+    kPutOwed = 1,  // the store has not got it though it should: its put was dropped or failed
+    kBadSlot = 2   // the slot is never given out again once it has been retired
   };
   void set_mark(SlotId slot, Mark mark, bool is_set) {
     uint8_t& marks = marks_[slot.value()];
@@ -75,7 +80,14 @@ class OwnedTier {
   // skipped).
   void visit(std::span<const NodeId> path, const RequestVisit& visit);
 
-  SlotAllocator::Counts counts() const { return allocator_.counts(); }
+  // Without the withdrawn ones, which no transfer holds.
+  SlotAllocator::Counts counts() const {
+    SlotAllocator::Counts counts = allocator_.counts();
+    counts.quarantined -= withdrawn_;
+    return counts;
+  }
+  // Slots that were marked bad and have been retired.
+  uint64_t withdrawn() const { return withdrawn_; }
   uint64_t slots_total() const { return slots_total_; }
   uint64_t evicted() const { return evicted_; }
   uint64_t side_bytes() const {
@@ -90,6 +102,11 @@ class OwnedTier {
   SlotId slot(NodeId node) const { return index_.slot(node, tier_); }
 
  private:
+  static constexpr size_t kReusableMax = 64;
+
+  // The slot that was taken away from a block; nullopt if none may go.
+  std::optional<SlotId> evict_one();
+  uint32_t evictions_max() const;
   // What eviction would take if it did not begin at the tail (see Protections).
   NodeId first_of_path(NodeId node) const;
   void demote_window_blocks(const BlockKey& key);
@@ -105,6 +122,8 @@ class OwnedTier {
   std::vector<uint8_t> marks_;        // by slot id
   std::vector<NodeId> path_;          // scratch of visit()
   std::vector<uint32_t> positions_;
+  std::vector<SlotId> reusable_;  // of acquire_reused(): free, or taken meanwhile; latest last
+  uint64_t withdrawn_ = 0;
   uint64_t evicted_ = 0;
 };
 

@@ -119,6 +119,7 @@ Json counters_json(const CacheStats& stats) {
           {"disk_unreachable_blocks", stats.disk_unreachable_blocks},
           {"disk_slots_total", stats.disk_slots_total},
           {"disk_slots_used", stats.disk_slots_used},
+          {"disk_slots_withdrawn", stats.disk_slots_withdrawn},
           {"disk_opened", stats.disk.opened},
           {"disk_refused", stats.disk.refused},
           {"evicted_blocks", stats.evicted_blocks},

@@ -51,6 +51,8 @@ std::string_view to_string(WhyReason reason) {
       return "disk_put_failed";
     case WhyReason::kDiskPutDropped:
       return "disk_put_dropped";
+    case WhyReason::kDiskSlotWithdrawn:
+      return "disk_slot_withdrawn";
   }
   return "unknown";
 }

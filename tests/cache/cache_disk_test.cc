@@ -163,6 +163,7 @@ TEST_F(CacheDisk, AFailedPutIsToldInTheWhyRecordAndOfferedAgainAtTheNextHit) {
   EXPECT_EQ(last_why(1), (WhySpan{1, 2, WhyReason::kDiskPutFailed, Code::kNoSpace}));
   EXPECT_EQ(ready(keys), 3u);
   EXPECT_EQ(cache->stats().disk_slots_used, 1u);
+  clock.advance(10s);  // till then the disk counts as full
   start_load(2, keys, 3);
   settle();
   EXPECT_EQ(plane->count(OpKind::kDiskPut), 5u);

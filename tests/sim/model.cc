@@ -169,11 +169,13 @@ void Model::check_stats(const Cache& cache, const DataPlane& plane) {
   const uint64_t disk_blocks = now.tier_blocks[static_cast<size_t>(Tier::kDisk)];
   gauge("disk_blocks", disk_blocks, now.disk_slots_used);
   gauge("queued_disk_puts", now.queued_disk_puts, std::max(1u, config_.cache.host_blocks / 4));
-  if (now.disk_slots_free + now.disk_slots_used + now.disk_slots_quarantined !=
+  if (now.disk_slots_free + now.disk_slots_used + now.disk_slots_quarantined +
+          now.disk_slots_withdrawn !=
       now.disk_slots_total) {
-    fail("stats", fmt::format("{} disk slots are free, {} used, {} in quarantine, together not {}",
+    fail("stats", fmt::format("{} disk slots are free, {} used, {} in quarantine, {} withdrawn, "
+                              "together not {}",
                               now.disk_slots_free, now.disk_slots_used, now.disk_slots_quarantined,
-                              now.disk_slots_total));
+                              now.disk_slots_withdrawn, now.disk_slots_total));
   }
   if (now.load_timeout + now.load_corrupt > now.load_failed ||
       now.get_timeout + now.get_corrupt > now.get_failed ||
