@@ -271,7 +271,7 @@ class Cache::Impl {
   std::vector<BlockOp> ops_;             // scratch of submit()
   std::vector<Completion> completions_;  // scratch of take_completions()
   std::vector<NodeId> moved_path_;       // scratch of pump_moves()
-  std::vector<CutWork> works_;          // scratch of choose_cut()
+  std::vector<CutWork> works_;           // scratch of choose_cut()
 
   std::vector<uint64_t> memory_epochs_;  // [rank], as last seen
   bool clear_pending_ = false;
