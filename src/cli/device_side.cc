@@ -50,7 +50,9 @@ class OwnedDeviceSide final : public DeviceSide {
   Result<Admission> admit(RequestId request, std::span<const BlockKey> keys) override {
     TIERCEL_TRY_ASSIGN(const PrefixCache::Admission admission,
                        prefix_->admit(request, keys, static_cast<uint32_t>(keys.size())));
-    return Admission{admission.block_table, admission.device_blocks};
+    const BlockTable& table = admission.block_table;
+    return Admission{{table.blocks, size_t{table.block_count} * table.group_count},
+                     admission.device_blocks};
   }
   Result<uint32_t> load(RequestId request, std::span<const BlockKey>, TimePoint deadline) override {
     return prefix_->load(request, deadline);

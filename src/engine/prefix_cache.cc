@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include <fmt/core.h>
 
@@ -12,6 +13,13 @@ namespace tiercel {
 namespace {
 
 constexpr uint8_t kDeviceMask = tier_bit(Tier::kDevice);
+constexpr uint32_t kFullAttention = UINT32_MAX;
+// Marks a position that Cache shall not save.
+constexpr DeviceBlockId kNoDeviceBlock{UINT32_MAX};
+
+Error not_admitted(RequestId request) {
+  return Error(Code::kNotFound, fmt::format("request {} is not admitted", request.value()));
+}
 
 }  // namespace
 
@@ -34,6 +42,12 @@ PrefixCache::PrefixCache(const CacheConfig& config, Cache& cache,
       index_(cache.index()),
       policy_(std::move(policy)),
       pools_(config.spec.groups.size()) {
+  for (const GroupSpec& group : config.spec.groups) {
+    // The token behind a cut sees window_tokens − 1 tokens before it.
+    window_blocks_.push_back(group.attention == AttentionKind::kWindow
+                                 ? (group.window_tokens - 1 + block_tokens_ - 1) / block_tokens_
+                                 : kFullAttention);
+  }
   for (Pool& pool : pools_) {
     pool.blocks.resize(config.device_blocks);
     pool.free.reserve(config.device_blocks);
@@ -53,14 +67,48 @@ uint32_t PrefixCache::leading_device_blocks(std::span<const BlockKey> keys) {
   return run;
 }
 
+PrefixCache::DeviceMatch PrefixCache::match(std::span<const BlockKey> keys) {
+  DeviceMatch match;
+  match.blocks = leading_device_blocks(keys);
+  for (uint32_t group = 0; group < groups(); ++group) {
+    if (groups() > 1) {
+      index_.find_all(keys.first(match.blocks), GroupId(static_cast<uint8_t>(group)), kDeviceMask,
+                      false, path_);
+    }
+    uint32_t unused = 0;
+    for (uint32_t position = 0; position < match.blocks; ++position) {
+      const uint32_t block = index_.slot(path_[position], Tier::kDevice).value();
+      if (pools_[group].blocks[block].references == 0) ++unused;
+    }
+    match.unused = std::max(match.unused, unused);
+  }
+  return match;
+}
+
+BlockTable PrefixCache::table_of(const Admitted& admitted) const {
+  return BlockTable{admitted.table.data(), admitted.block_count, admitted.stride, groups()};
+}
+
+BlockTable PrefixCache::block_table(RequestId request) const {
+  const auto found = admitted_.find(request);
+  return found == admitted_.end() ? BlockTable{} : table_of(found->second);
+}
+
+Status PrefixCache::no_space(RequestId request, uint32_t block_count) const {
+  return Error(
+      Code::kNoSpace,
+      fmt::format("request {} needs {} device blocks per group; the pool of {} cannot give "
+                  "them while others use them",
+                  request.value(), block_count, pool_blocks()));
+}
+
 Result<PrefixCache::Admission> PrefixCache::admit(RequestId request, std::span<const BlockKey> keys,
                                                   uint32_t block_count) {
-  const auto pool_blocks = static_cast<uint32_t>(pools_.front().blocks.size());
-  if (block_count > pool_blocks || keys.size() > block_count) {
+  if (block_count > pool_blocks() || keys.size() > block_count) {
     return Error(Code::kInvalid,
                  fmt::format("request {} asks for {} device blocks with {} keys; allowed: at least "
                              "one block per key, at most {} (device_blocks)",
-                             request.value(), block_count, keys.size(), pool_blocks));
+                             request.value(), block_count, keys.size(), pool_blocks()));
   }
   const auto [found, inserted] = admitted_.try_emplace(request);
   if (!inserted) {
@@ -68,42 +116,93 @@ Result<PrefixCache::Admission> PrefixCache::admit(RequestId request, std::span<c
   }
   Admitted& admitted = found->second;
   admitted.keys.assign(keys.begin(), keys.end());
-  admitted.block_count = block_count;
-  admitted.table.assign(size_t{block_count} * groups(), DeviceBlockId(UINT32_MAX));
+  admitted.loadable_blocks = static_cast<uint32_t>(keys.size());
+  admitted.stride = block_count;
+  admitted.table.assign(size_t{block_count} * groups(), kNoDeviceBlock);
   const uint32_t shared = leading_device_blocks(keys);
-  admitted.device_blocks = admitted.published = shared;
+  admitted.device_blocks = admitted.published = admitted.block_count = shared;
 
   RequestVisit visit;
   visit.block_count = static_cast<uint32_t>(keys.size());
   visit.known_count = shared;
+  positions_.resize(shared);
+  std::iota(positions_.begin(), positions_.end(), 0u);
   for (uint32_t group = 0; group < groups(); ++group) {
-    const GroupId id(static_cast<uint8_t>(group));
-    path_.clear();
+    if (shared == 0) break;
+    if (groups() > 1) {
+      index_.find_all(keys.first(shared), GroupId(static_cast<uint8_t>(group)), kDeviceMask, false,
+                      path_);
+    }
     for (uint32_t position = 0; position < shared; ++position) {
-      const NodeId node = index_.find(keys[position], id);
-      const DeviceBlockId block(index_.slot(node, Tier::kDevice).value());
-      admitted.table[size_t{group} * block_count + position] = block;
+      const DeviceBlockId block(index_.slot(path_[position], Tier::kDevice).value());
+      admitted.at(group, position) = block;
       reference(group, block);
-      path_.push_back(node);
     }
-    positions_.resize(shared);
-    std::iota(positions_.begin(), positions_.end(), 0u);
-    if (shared > 0) policy_->visit(path_, positions_, visit);
+    policy_->visit(std::span(path_).first(shared), positions_, visit);
   }
-  for (uint32_t group = 0; group < groups(); ++group) {
-    for (uint32_t position = shared; position < block_count; ++position) {
-      DeviceBlockId& block = admitted.table[size_t{group} * block_count + position];
-      if (allocate(group, &block)) continue;
-      give_back(admitted);
-      admitted_.erase(found);
-      return Error(Code::kNoSpace,
-                   fmt::format("request {} needs {} device blocks per group; the pool of {} cannot "
-                               "give them while others use them",
-                               request.value(), block_count, pool_blocks));
-    }
+  if (!allocate_range(admitted, shared, block_count)) {
+    give_back(admitted);
+    admitted_.erase(found);
+    return no_space(request, block_count).error();
   }
   stats_.device_hit_blocks += shared;
-  return Admission{shared, admitted.table};
+  return Admission{shared, table_of(admitted)};
+}
+
+Result<BlockTable> PrefixCache::extend(RequestId request, std::span<const BlockKey> keys,
+                                       uint32_t block_count) {
+  const auto found = admitted_.find(request);
+  if (found == admitted_.end()) return not_admitted(request);
+  Admitted& admitted = found->second;
+  block_count = std::max(block_count, admitted.block_count);
+  if (block_count > pool_blocks() || keys.size() > block_count) {
+    return Error(Code::kInvalid,
+                 fmt::format("request {} grows to {} device blocks with {} keys; allowed: at least "
+                             "one block per key, at most {} (device_blocks)",
+                             request.value(), block_count, keys.size(), pool_blocks()));
+  }
+  if (block_count > admitted.block_count) {
+    if (block_count > admitted.stride) grow_table(admitted, block_count);
+    if (!allocate_range(admitted, admitted.block_count, block_count)) {
+      return no_space(request, block_count).error();
+    }
+  }
+  if (keys.size() > admitted.keys.size()) {
+    const auto first_new = static_cast<ptrdiff_t>(admitted.keys.size());
+    admitted.keys.insert(admitted.keys.end(), keys.begin() + first_new, keys.end());
+  }
+  return table_of(admitted);
+}
+
+void PrefixCache::grow_table(Admitted& admitted, uint32_t block_count) {
+  const uint32_t stride = std::max(block_count, std::min(2 * admitted.stride, pool_blocks()));
+  std::vector<DeviceBlockId> table(size_t{stride} * groups(), kNoDeviceBlock);
+  for (uint32_t group = 0; group < groups(); ++group) {
+    std::copy_n(admitted.table.begin() + static_cast<ptrdiff_t>(size_t{group} * admitted.stride),
+                admitted.block_count,
+                table.begin() + static_cast<ptrdiff_t>(size_t{group} * stride));
+  }
+  admitted.table = std::move(table);
+  admitted.stride = stride;
+}
+
+bool PrefixCache::allocate_range(Admitted& admitted, uint32_t first, uint32_t block_count) {
+  // Known beforehand, so that nothing is evicted in vain.
+  if (block_count - first > available_blocks()) return false;
+  for (uint32_t group = 0; group < groups(); ++group) {
+    for (uint32_t position = first; position < block_count; ++position) {
+      if (allocate(group, &admitted.at(group, position))) continue;
+      for (uint32_t taken_group = 0; taken_group <= group; ++taken_group) {
+        const uint32_t end = taken_group == group ? position : block_count;
+        for (uint32_t taken = first; taken < end; ++taken) {
+          unreference(taken_group, admitted.at(taken_group, taken));
+        }
+      }
+      return false;
+    }
+  }
+  admitted.block_count = block_count;
+  return true;
 }
 
 bool PrefixCache::allocate(uint32_t group, DeviceBlockId* block) {
@@ -117,12 +216,37 @@ bool PrefixCache::allocate(uint32_t group, DeviceBlockId* block) {
   return true;
 }
 
+uint32_t PrefixCache::available_blocks() const {
+  uint32_t available = UINT32_MAX;
+  for (const Pool& pool : pools_) {
+    available = std::min(available, static_cast<uint32_t>(pool.free.size()) + pool.cached);
+  }
+  return available;
+}
+
 bool PrefixCache::evict_one() {
-  const NodeId victim = policy_->victim(kVictimScanMax);
+  NodeId victim = policy_->victim(kVictimScanMax);
+  if (victim == kNoNode) victim = any_unused();
   if (victim == kNoNode) return false;
   forget(victim, true);
   ++stats_.evicted_blocks;
   return true;
+}
+
+NodeId PrefixCache::any_unused() {
+  // What a transfer below or a waiting request holds is safe there; what stands before blocks of
+  // another tier makes garbage of them, which is no hit: both are better than a request that cannot
+  // go on. Rare, so a walk is good enough.
+  NodeId any = kNoNode;
+  for (const Pool& pool : pools_) {
+    if (pool.cached == 0) continue;
+    for (const DeviceBlock& block : pool.blocks) {
+      if (block.node == kNoNode || block.references > 0) continue;
+      if (index_.child_count(block.node) == 0) return block.node;
+      any = block.node;
+    }
+  }
+  return any;
 }
 
 void PrefixCache::forget(NodeId node, bool evicted) {
@@ -132,14 +256,22 @@ void PrefixCache::forget(NodeId node, bool evicted) {
   DeviceBlock& entry = pools_[group].blocks[block.value()];
   TIERCEL_ASSERT(entry.node == node, "a device place names the block that names it");
   entry.node = kNoNode;
-  if (entry.references == 0) pools_[group].free.push_back(block);
+  if (entry.references == 0) {
+    --pools_[group].cached;
+    pools_[group].free.push_back(block);
+  }
   index_.release_if_unused(node);
 }
 
 void PrefixCache::reference(uint32_t group, DeviceBlockId block) {
   DeviceBlock& entry = pools_[group].blocks[block.value()];
   ++entry.references;
-  if (entry.node != kNoNode) index_.hold(entry.node);
+  if (entry.node == kNoNode) return;
+  if (entry.references == 1) {
+    --pools_[group].cached;
+    policy_->suspend(entry.node);
+  }
+  index_.hold(entry.node);
 }
 
 void PrefixCache::unreference(uint32_t group, DeviceBlockId block) {
@@ -152,34 +284,45 @@ void PrefixCache::unreference(uint32_t group, DeviceBlockId block) {
   }
   const NodeId node = entry.node;
   index_.unhold(node);
+  if (entry.references > 0) return;
+  ++pools_[group].cached;
+  policy_->resume(node);
   // What clear() has made unfindable goes with its last user.
-  if (entry.references == 0 && !index_.is_current(node)) forget(node, false);
+  if (!index_.is_current(node)) forget(node, false);
 }
 
-void PrefixCache::give_back(const Admitted& admitted) {
+void PrefixCache::release_parked(Admitted& admitted) {
+  for (const auto& [group, block] : admitted.parked) unreference(group, block);
+  admitted.parked.clear();
+}
+
+void PrefixCache::give_back(Admitted& admitted) {
   for (uint32_t group = 0; group < groups(); ++group) {
     for (uint32_t position = 0; position < admitted.block_count; ++position) {
-      const DeviceBlockId block = admitted.table[size_t{group} * admitted.block_count + position];
-      if (block.value() != UINT32_MAX) unreference(group, block);
+      unreference(group, admitted.at(group, position));
     }
   }
+  release_parked(admitted);
 }
 
 Result<uint32_t> PrefixCache::load(RequestId request, TimePoint deadline) {
   const auto found = admitted_.find(request);
-  if (found == admitted_.end()) {
-    return Error(Code::kNotFound, fmt::format("request {} is not admitted", request.value()));
-  }
-  const Admitted& admitted = found->second;
-  const auto keys = static_cast<uint32_t>(admitted.keys.size());
-  std::vector<DeviceBlockId> offered;
-  offered.reserve(size_t{keys - admitted.device_blocks} * groups());
+  if (found == admitted_.end()) return not_admitted(request);
+  Admitted& admitted = found->second;
+  const uint32_t first = admitted.device_blocks;
+  const uint32_t end = admitted.loadable_blocks;
+  offered_.clear();
   for (uint32_t group = 0; group < groups(); ++group) {
-    const auto row =
-        admitted.table.begin() + static_cast<ptrdiff_t>(size_t{group} * admitted.block_count);
-    offered.insert(offered.end(), row + admitted.device_blocks, row + keys);
+    for (uint32_t position = first; position < end; ++position) {
+      offered_.push_back(admitted.at(group, position));
+    }
   }
-  return cache_.load(request, admitted.keys, admitted.device_blocks, offered, deadline);
+  TIERCEL_TRY_ASSIGN(
+      const uint32_t started,
+      cache_.load(request, std::span(admitted.keys).first(end), first, offered_, deadline));
+  admitted.load_first = admitted.load_cut = first;
+  admitted.load_end = first + started;
+  return started;
 }
 
 bool PrefixCache::may_compute(RequestId request) const {
@@ -187,11 +330,36 @@ bool PrefixCache::may_compute(RequestId request) const {
   return found != admitted_.end() && !found->second.device_busy;
 }
 
+Result<uint32_t> PrefixCache::replace_busy(RequestId request) {
+  const auto found = admitted_.find(request);
+  if (found == admitted_.end()) return not_admitted(request);
+  Admitted& admitted = found->second;
+  if (!admitted.device_busy) return 0;
+  const uint32_t count = admitted.load_end - admitted.load_cut;
+  // In place of the last `count` blocks: allocated behind the others, then exchanged.
+  std::vector<DeviceBlockId> fresh(size_t{count} * groups());
+  uint32_t taken = 0;
+  if (count > available_blocks()) return no_space(request, admitted.block_count).error();
+  for (; taken < fresh.size(); ++taken) {
+    if (!allocate(taken / count, &fresh[taken])) break;
+  }
+  if (taken < fresh.size()) {
+    for (uint32_t entry = 0; entry < taken; ++entry) unreference(entry / count, fresh[entry]);
+    return no_space(request, admitted.block_count).error();
+  }
+  for (uint32_t entry = 0; entry < taken; ++entry) {
+    DeviceBlockId& block = admitted.at(entry / count, admitted.load_cut + entry % count);
+    admitted.parked.emplace_back(entry / count, block);
+    block = fresh[entry];
+  }
+  admitted.load_end = admitted.load_cut;
+  admitted.device_busy = false;
+  return taken;
+}
+
 Status PrefixCache::commit(RequestId request, uint64_t token_count) {
   const auto found = admitted_.find(request);
-  if (found == admitted_.end()) {
-    return Error(Code::kNotFound, fmt::format("request {} is not admitted", request.value()));
-  }
+  if (found == admitted_.end()) return not_admitted(request);
   Admitted& admitted = found->second;
   if (admitted.device_busy) {
     return Error(Code::kBusy, fmt::format("a late load may still write to the device blocks of "
@@ -201,53 +369,63 @@ Status PrefixCache::commit(RequestId request, uint64_t token_count) {
   const auto computed =
       static_cast<uint32_t>(std::min<uint64_t>(token_count / block_tokens_, admitted.keys.size()));
   const uint32_t first = admitted.published;
-  for (; admitted.published < computed; ++admitted.published) {
-    publish(admitted, admitted.published);
-  }
   if (computed <= first) return {};
-  std::vector<DeviceBlockId> blocks;
-  blocks.reserve(size_t{computed - first} * groups());
+  publish(admitted, first, computed);
+  admitted.published = computed;
+  offered_.clear();
   for (uint32_t group = 0; group < groups(); ++group) {
-    const auto row =
-        admitted.table.begin() + static_cast<ptrdiff_t>(size_t{group} * admitted.block_count);
-    blocks.insert(blocks.end(), row + first, row + computed);
+    for (uint32_t position = first; position < computed; ++position) {
+      offered_.push_back(has_kv(admitted, group, position) ? admitted.at(group, position)
+                                                           : kNoDeviceBlock);
+    }
   }
-  TIERCEL_TRY(cache_.save(request, admitted.keys, first, blocks));
+  TIERCEL_TRY(cache_.save(request, admitted.keys, first, offered_));
   return cache_.commit(request, token_count);
 }
 
-void PrefixCache::publish(Admitted& admitted, uint32_t position) {
+bool PrefixCache::has_kv(const Admitted& admitted, uint32_t group, uint32_t position) const {
+  return window_blocks_[group] == kFullAttention || position < admitted.load_first ||
+         position >= admitted.load_cut ||
+         uint64_t{position} + window_blocks_[group] >= admitted.load_cut;
+}
+
+void PrefixCache::publish(Admitted& admitted, uint32_t first, uint32_t end) {
+  const auto keys = std::span(admitted.keys).subspan(first, end - first);
+  path_.resize(keys.size());
   for (uint32_t group = 0; group < groups(); ++group) {
     const GroupId id(static_cast<uint8_t>(group));
-    const DeviceBlockId block = admitted.table[size_t{group} * admitted.block_count + position];
-    NodeId node = index_.find(admitted.keys[position], id);
-    if (node == kNoNode) {
-      NodeId parent = kNoNode;
-      if (position > 0) {
-        parent = index_.find(admitted.keys[position - 1], id);
-        if (parent == kNoNode && !index_.is_window_group(id)) continue;  // could never be found
+    index_.find_all(keys, id, kDeviceMask, true, path_);
+    NodeId parent = first > 0 ? index_.find(admitted.keys[first - 1], id) : kNoNode;
+    for (uint32_t position = first; position < end; ++position) {
+      NodeId node = path_[position - first];
+      const NodeId before = std::exchange(parent, node);
+      if (!has_kv(admitted, group, position)) continue;
+      if (node == kNoNode) {
+        // Behind a block that is nowhere it could never be found.
+        if (position > 0 && before == kNoNode && !index_.is_window_group(id)) continue;
+        node = parent = index_.insert(admitted.keys[position], id, before);
+        if (node == kNoNode) continue;  // the index is full: the block stays private
+      } else if (index_.is_in(node, Tier::kDevice)) {
+        ++stats_.duplicate_blocks;
+        continue;
       }
-      node = index_.insert(admitted.keys[position], id, parent);
-      if (node == kNoNode) continue;  // the index is full: the block stays private
-    } else if (index_.is_in(node, Tier::kDevice)) {
-      ++stats_.duplicate_blocks;
-      continue;
+      const DeviceBlockId block = admitted.at(group, position);
+      index_.set_place(node, Tier::kDevice, SlotId(block.value()));
+      pools_[group].blocks[block.value()].node = node;
+      index_.hold(node);  // by this request's reference
+      policy_->insert(node, BlockPosition{RequestVisit{}, position});
+      policy_->suspend(node);
     }
-    index_.set_place(node, Tier::kDevice, SlotId(block.value()));
-    pools_[group].blocks[block.value()].node = node;
-    index_.hold(node);  // by this request's reference
-    policy_->insert(node, BlockPosition{RequestVisit{}, position});
   }
 }
 
 Status PrefixCache::end(RequestId request, bool aborted) {
   const auto found = admitted_.find(request);
-  if (found == admitted_.end()) {
-    return Error(Code::kNotFound, fmt::format("request {} is not admitted", request.value()));
-  }
+  if (found == admitted_.end()) return not_admitted(request);
   // Cache may never have heard of a request that was neither loaded nor committed.
   const Result<Farewell> farewell = aborted ? cache_.abort(request) : cache_.finish(request);
   if (farewell && farewell->device_busy) {
+    leaving_blocks_ += found->second.block_count;
     leaving_.push_back(Leaving{request, farewell->generation, std::move(found->second)});
   } else {
     give_back(found->second);
@@ -261,24 +439,30 @@ Status PrefixCache::abort(RequestId request) { return end(request, true); }
 
 size_t PrefixCache::poll(std::span<CacheEvent> events) {
   const size_t count = cache_.poll(events);
-  for (const CacheEvent& event : events.first(count)) {
-    const auto living = admitted_.find(event.request);
-    if (event.kind == EventKind::kLoadDone && living != admitted_.end()) {
-      living->second.device_busy = event.device_busy;
-    }
-    if (event.kind != EventKind::kDeviceReleased) continue;
-    const auto gone = std::find_if(leaving_.begin(), leaving_.end(), [&](const Leaving& leaving) {
-      return leaving.request == event.request && leaving.generation == event.generation;
-    });
-    if (gone == leaving_.end()) {
-      if (living != admitted_.end()) living->second.device_busy = false;
-      continue;
-    }
-    give_back(gone->admitted);
-    leaving_.erase(gone);
-  }
+  for (const CacheEvent& event : events.first(count)) on_event(event);
   if (index_.epoch() != epoch_) forget_stale();
   return count;
+}
+
+void PrefixCache::on_event(const CacheEvent& event) {
+  const auto living = admitted_.find(event.request);
+  if (event.kind == EventKind::kLoadDone && living != admitted_.end()) {
+    living->second.device_busy = event.device_busy;
+    living->second.load_cut = event.blocks;
+  }
+  if (event.kind != EventKind::kDeviceReleased) return;
+  const auto gone = std::find_if(leaving_.begin(), leaving_.end(), [&](const Leaving& leaving) {
+    return leaving.request == event.request && leaving.generation == event.generation;
+  });
+  if (gone == leaving_.end()) {
+    if (living == admitted_.end()) return;
+    living->second.device_busy = false;
+    release_parked(living->second);
+    return;
+  }
+  leaving_blocks_ -= gone->admitted.block_count;
+  give_back(gone->admitted);
+  leaving_.erase(gone);
 }
 
 void PrefixCache::forget_stale() {
@@ -300,68 +484,15 @@ void PrefixCache::clear() {
   }
 }
 
-PrefixCacheStats PrefixCache::stats() const {
-  PrefixCacheStats stats = stats_;
-  for (const Pool& pool : pools_) {
-    stats.free_blocks += static_cast<uint32_t>(pool.free.size());
-    for (const DeviceBlock& block : pool.blocks) {
-      if (block.references > 0) {
-        ++stats.referenced_blocks;
-      } else if (block.node != kNoNode) {
-        ++stats.cached_blocks;
-      }
+void PrefixCache::device_lost() {
+  for (Pool& pool : pools_) {
+    for (DeviceBlock& block : pool.blocks) {
+      if (block.node == kNoNode) continue;
+      // What requests still use becomes private to them.
+      for (uint32_t user = 0; user < block.references; ++user) index_.unhold(block.node);
+      forget(block.node, false);
     }
   }
-  return stats;
-}
-
-uint64_t PrefixCache::hold_count() const {
-  uint64_t holds = 0;
-  for (const Pool& pool : pools_) {
-    for (const DeviceBlock& block : pool.blocks) {
-      if (block.node != kNoNode) holds += block.references;
-    }
-  }
-  return holds;
-}
-
-std::string PrefixCache::check() const {
-  std::vector<std::vector<uint32_t>> references(pools_.size());
-  for (size_t group = 0; group < pools_.size(); ++group) {
-    references[group].resize(pools_[group].blocks.size());
-  }
-  const auto count = [&](const Admitted& admitted) {
-    for (size_t entry = 0; entry < admitted.table.size(); ++entry) {
-      ++references[entry / admitted.block_count][admitted.table[entry].value()];
-    }
-  };
-  for (const auto& [request, admitted] : admitted_) count(admitted);
-  for (const Leaving& leaving : leaving_) count(leaving.admitted);
-  for (size_t group = 0; group < pools_.size(); ++group) {
-    const Pool& pool = pools_[group];
-    std::vector<bool> is_free(pool.blocks.size());
-    for (const DeviceBlockId block : pool.free) {
-      if (is_free[block.value()]) return fmt::format("block {} is free twice", block.value());
-      is_free[block.value()] = true;
-    }
-    for (uint32_t i = 0; i < pool.blocks.size(); ++i) {
-      const DeviceBlock& block = pool.blocks[i];
-      if (block.references != references[group][i]) {
-        return fmt::format("block {} of group {} has {} references, its users are {}", i, group,
-                           block.references, references[group][i]);
-      }
-      const bool unused = block.references == 0 && block.node == kNoNode;
-      if (is_free[i] != unused) {
-        return fmt::format("block {} of group {} is {}free but {}used", i, group,
-                           is_free[i] ? "" : "not ", unused ? "not " : "");
-      }
-      if (block.node != kNoNode && (!index_.is_in(block.node, Tier::kDevice) ||
-                                    index_.slot(block.node, Tier::kDevice).value() != i)) {
-        return fmt::format("block {} of group {} and its node disagree", i, group);
-      }
-    }
-  }
-  return {};
 }
 
 }  // namespace tiercel

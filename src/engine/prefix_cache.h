@@ -21,6 +21,7 @@
 
 #include "tiercel/cache.h"
 
+#include "engine/block_table.h"
 #include "index/block_index.h"
 #include "index/eviction_policy.h"
 
@@ -33,30 +34,55 @@ struct PrefixCacheStats {
   uint32_t free_blocks = 0, cached_blocks = 0, referenced_blocks = 0;  // of all groups; sum = total
 };
 
+// Keys are those of one request from its first block on, chained as Sequence makes them.
 class PrefixCache {
  public:
   // `cache` was made with config.device_blocks > 0 and must outlive this. kInvalid else, or if the
   // policy is not known.
   static Result<std::unique_ptr<PrefixCache>> create(const CacheConfig& config, Cache& cache);
 
+  // What is on the device of a request's blocks; no side effects, holds nothing.
+  struct DeviceMatch {
+    uint32_t blocks = 0;  // leading blocks that are on the device
+    uint32_t unused = 0;  // of these, how many no request uses now (of the group with most)
+  };
+  DeviceMatch match(std::span<const BlockKey> keys);
+
   struct Admission {
     uint32_t device_blocks = 0;  // leading blocks that were on the device
-    // Group-major: for each group `block_count` device blocks. Valid until the request ends.
-    std::span<const DeviceBlockId> block_table;
+    // Without gaps between the groups. Valid until the request is extended, has blocks replaced, or
+    // ends; see block_table().
+    BlockTable block_table;
   };
 
   // Gives the request device blocks for its first `block_count` blocks: those of `keys` that lead
   // on the device are shared, the rest is allocated, evicting tail-first what nobody uses. All or
   // nothing: kNoSpace if the pool cannot give that many now, kInvalid if it never could or the
-  // request is admitted already.
+  // request is admitted already. Whoever wants to compute a block anew leaves its key out here and
+  // names it in extend().
   Result<Admission> admit(RequestId request, std::span<const BlockKey> keys, uint32_t block_count);
 
-  // Loads what the host tier has behind the device's part; see Cache::load.
+  // More blocks for a request that grows, `block_count` with those that it has, and the keys of all
+  // its blocks so far; fewer than before in either change nothing. No blocks are shared here. All
+  // or nothing, as admit(): kNoSpace, kInvalid (also for more keys than blocks); kNotFound.
+  Result<BlockTable> extend(RequestId request, std::span<const BlockKey> keys,
+                            uint32_t block_count);
+
+  // Of an admitted request, else empty. Valid as Admission's.
+  BlockTable block_table(RequestId request) const;
+
+  // Loads what the tiers below have behind the device's part, of the keys named at admission; see
+  // Cache::load.
   Result<uint32_t> load(RequestId request, TimePoint deadline);
 
   // Whether the engine may compute into the request's blocks behind what was loaded. False after a
-  // load that ran out of time, until the transfer has let go of the blocks (kDeviceReleased).
+  // load that ran out of time, until the transfer has let go of the blocks (kDeviceReleased) or
+  // others have been put in their place (replace_busy).
   bool may_compute(RequestId request) const;
+
+  // Gives the request other blocks for those that a late load may still write to, which are kept
+  // back until it has let go. Returns how many. kNoSpace if the pool cannot give them now.
+  Result<uint32_t> replace_busy(RequestId request);
 
   // As Cache::commit: full blocks before `token_count` can be shared now, and are saved by write
   // policy. kBusy unless may_compute().
@@ -74,6 +100,17 @@ class PrefixCache {
   // theirs.
   void clear();
 
+  // The device memory has lost what stood in it: nothing is found there any more. Linear in the
+  // device blocks. Requests that are admitted keep their blocks, but must not commit any more.
+  void device_lost();
+
+  // Blocks per group that admit() and extend() could give now, as far as can be told without
+  // looking at each: what a transfer below holds still counts.
+  uint32_t available_blocks() const;
+  // Blocks per group that ended requests will give back once transfers have let go of them.
+  uint32_t leaving_blocks() const { return leaving_blocks_; }
+  uint32_t pool_blocks() const { return static_cast<uint32_t>(pools_.front().blocks.size()); }
+
   PrefixCacheStats stats() const;
   // Holds in the index that protect blocks for requests; linear, for checks.
   uint64_t hold_count() const;
@@ -88,48 +125,76 @@ class PrefixCache {
   struct Pool {  // of one group
     std::vector<DeviceBlock> blocks;
     std::vector<DeviceBlockId> free;
+    uint32_t cached = 0;  // blocks with a node that no request uses
   };
   struct Admitted {
     std::vector<BlockKey> keys;
-    std::vector<DeviceBlockId> table;  // group-major
+    std::vector<DeviceBlockId> table;  // group-major, `stride` each
+    uint32_t stride = 0;
     uint32_t block_count = 0;
     uint32_t device_blocks = 0;
+    uint32_t loadable_blocks = 0;  // keys named at admission
+    // Positions of the last load, and the cut that arrived; window groups got only their window.
+    uint32_t load_first = 0, load_end = 0, load_cut = 0;
     bool device_busy = false;  // a late load may still write behind what arrived
     uint32_t published = 0;    // positions that have been offered to the index
+    // Given up to a late load: they come back with kDeviceReleased, or with the others.
+    std::vector<std::pair<uint32_t, DeviceBlockId>> parked;  // group, block
+
+    DeviceBlockId& at(uint32_t group, uint32_t position) {
+      return table[size_t{group} * stride + position];
+    }
+    DeviceBlockId at(uint32_t group, uint32_t position) const {
+      return table[size_t{group} * stride + position];
+    }
+  };
+  // Ended requests whose device blocks transfers still touch.
+  struct Leaving {
+    RequestId request;
+    uint32_t generation = 0;
+    Admitted admitted;
   };
 
   PrefixCache(const CacheConfig& config, Cache& cache, std::unique_ptr<EvictionPolicy> policy);
 
   uint32_t groups() const { return static_cast<uint32_t>(pools_.size()); }
   uint32_t leading_device_blocks(std::span<const BlockKey> keys);
+  BlockTable table_of(const Admitted& admitted) const;
+  Status no_space(RequestId request, uint32_t block_count) const;
+  // Device blocks for the positions [first, block_count) of every group; false, and none, if the
+  // pool cannot give them.
+  bool allocate_range(Admitted& admitted, uint32_t first, uint32_t block_count);
   bool allocate(uint32_t group, DeviceBlockId* block);
+  void grow_table(Admitted& admitted, uint32_t block_count);
   bool evict_one();
+  NodeId any_unused();
   void reference(uint32_t group, DeviceBlockId block);
   void unreference(uint32_t group, DeviceBlockId block);
   void forget(NodeId node, bool evicted);
-  void publish(Admitted& admitted, uint32_t position);
+  // Whether the position has KV in this group: a load brings window groups only their window.
+  bool has_kv(const Admitted& admitted, uint32_t group, uint32_t position) const;
+  void publish(Admitted& admitted, uint32_t first, uint32_t end);
   // What a clear() that had to wait has made unfindable, as far as no request uses it: until it is
   // gone there can be no other clear().
   void forget_stale();
-  void give_back(const Admitted& admitted);
+  void release_parked(Admitted& admitted);
+  void give_back(Admitted& admitted);
   Status end(RequestId request, bool aborted);
+  void on_event(const CacheEvent& event);
 
   const uint32_t block_tokens_;
   Cache& cache_;
   BlockIndex& index_;
   std::unique_ptr<EvictionPolicy> policy_;
-  std::vector<Pool> pools_;  // by group
-  uint8_t epoch_ = 0;        // of the index, when its stale blocks were forgotten last
+  std::vector<uint32_t> window_blocks_;  // by group; UINT32_MAX: full attention
+  std::vector<Pool> pools_;              // by group
+  uint8_t epoch_ = 0;                    // of the index, when its stale blocks were forgotten last
   std::unordered_map<RequestId, Admitted> admitted_;
-  // Ended requests whose device blocks transfers still touch, by (request, generation).
-  struct Leaving {
-    RequestId request;
-    uint32_t generation = 0;
-    Admitted admitted;
-  };
   std::vector<Leaving> leaving_;
-  std::vector<NodeId> path_;         // scratch
-  std::vector<uint32_t> positions_;  // scratch
+  uint32_t leaving_blocks_ = 0;
+  std::vector<NodeId> path_;            // scratch
+  std::vector<uint32_t> positions_;     // scratch
+  std::vector<DeviceBlockId> offered_;  // scratch
   PrefixCacheStats stats_;
 };
 

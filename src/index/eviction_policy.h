@@ -65,6 +65,12 @@ class EvictionPolicy {
   // `node` is of no use any more (no usable prefix needs it): it goes before all others.
   virtual void demote(NodeId node) = 0;
 
+  // `node` is in use: it is passed over, at no cost to searches, until resume(), which puts it
+  // where a visit would have. Visits in between count; erase() ends it too. For a tier of which
+  // much is in use at any time. Path order: parents are resumed before their children.
+  virtual void suspend(NodeId node) = 0;
+  virtual void resume(NodeId node) = 0;
+
   // The best evictable victim, or kNoNode if none was met. Does not remove it. Looks at no more
   // than `scan_max` blocks; those met that are not evictable stay where they are. With a `scan_max`
   // of at least the blocks of the tier, a victim is found whenever a block is evictable.

@@ -82,7 +82,7 @@ TEST_F(PrefixCacheTest, TwoRequestsThatComputeOneBlockKeepOneEach) {
   ASSERT_TRUE(prefix->commit(RequestId(1), 8));
   ASSERT_TRUE(prefix->commit(RequestId(2), 8));
   EXPECT_EQ(prefix->stats().duplicate_blocks, 2u);
-  for (size_t i = 0; i < 3; ++i) EXPECT_NE(a->block_table[i], b->block_table[i]);
+  for (size_t i = 0; i < 3; ++i) EXPECT_NE(a->block_table.group(0)[i], b->block_table.group(0)[i]);
   settle_all();
   ASSERT_TRUE(prefix->finish(RequestId(1)));
   ASSERT_TRUE(prefix->finish(RequestId(2)));
@@ -146,7 +146,8 @@ TEST_F(PrefixCacheTest, ClearForgetsTheDeviceAndRunningRequestsKeepTheirBlocks) 
   const auto next = prefix->admit(RequestId(3), keys, 4);
   ASSERT_TRUE(next);
   EXPECT_EQ(next->device_blocks, 0u);
-  for (size_t i = 0; i < 4; ++i) EXPECT_NE(next->block_table[i], running->block_table[i]);
+  for (size_t i = 0; i < 4; ++i)
+    EXPECT_NE(next->block_table.group(0)[i], running->block_table.group(0)[i]);
   ASSERT_TRUE(prefix->finish(RequestId(2)));
   ASSERT_TRUE(prefix->finish(RequestId(3)));
   settle_all();

@@ -9,6 +9,7 @@ namespace {
 // The links of a path lie all over the memory: ask for them some steps ahead.
 constexpr size_t kLookAhead = 8;
 constexpr uint32_t kListed = 1;
+constexpr uint32_t kSuspended = 2;
 }  // namespace
 
 LruPolicy::LruPolicy(const EvictionPolicyContext& context)
@@ -18,13 +19,19 @@ void LruPolicy::visit(std::span<const NodeId> path, std::span<const uint32_t> /*
                       const RequestVisit& /*visit*/) {
   for (size_t i = path.size(); i-- > 0;) {
     if (i >= kLookAhead) __builtin_prefetch(&index_.links(path[i - kLookAhead], tier_), 1);
-    TIERCEL_ASSERT(is_listed(path[i]), "visit of a block that the policy was not told of");
-    list_.move_to_front(path[i]);
+    TIERCEL_ASSERT(is_known(path[i]), "visit of a block that the policy was not told of");
+    if (is_listed(path[i])) list_.move_to_front(path[i]);
   }
 }
 
 void LruPolicy::insert(NodeId node, const BlockPosition& /*position*/) {
-  TIERCEL_ASSERT(!is_listed(node), "block was inserted into the policy twice");
+  TIERCEL_ASSERT(!is_known(node), "block was inserted into the policy twice");
+  link(node);
+}
+
+bool LruPolicy::is_listed(NodeId node) const { return index_.links(node, tier_).word == kListed; }
+
+void LruPolicy::link(NodeId node) {
   index_.links(node, tier_).word = kListed;
   const NodeId parent = index_.parent(node);
   if (parent != kNoNode && index_.is_in(parent, tier_) && is_listed(parent)) {
@@ -35,14 +42,25 @@ void LruPolicy::insert(NodeId node, const BlockPosition& /*position*/) {
 }
 
 void LruPolicy::erase(NodeId node, bool /*evicted*/) {
-  TIERCEL_ASSERT(is_listed(node), "erase of a block that the policy was not told of");
+  TIERCEL_ASSERT(is_known(node), "erase of a block that the policy was not told of");
+  if (is_listed(node)) list_.remove(node);
   index_.links(node, tier_).word = 0;
-  list_.remove(node);
 }
 
 void LruPolicy::demote(NodeId node) {
   TIERCEL_ASSERT(is_listed(node), "demotion of a block that the policy was not told of");
   list_.move_to_back(node);
+}
+
+void LruPolicy::suspend(NodeId node) {
+  TIERCEL_ASSERT(is_listed(node), "suspension of a block that is not listed");
+  list_.remove(node);
+  index_.links(node, tier_).word = kSuspended;
+}
+
+void LruPolicy::resume(NodeId node) {
+  TIERCEL_ASSERT(is_known(node) && !is_listed(node), "only what was suspended is resumed");
+  link(node);
 }
 
 template <typename Suits>

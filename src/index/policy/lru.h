@@ -21,13 +21,17 @@ class LruPolicy final : public EvictionPolicy {
   void insert(NodeId node, const BlockPosition& position) override;
   void erase(NodeId node, bool evicted) override;
   void demote(NodeId node) override;
+  void suspend(NodeId node) override;
+  void resume(NodeId node) override;
   NodeId victim(uint32_t scan_max) override;
   NodeId next_to_move(uint32_t scan_max) override;
 
  private:
   template <typename Suits>
   NodeId first_from_back(uint32_t scan_max, Suits&& suits) const;
-  bool is_listed(NodeId node) const { return index_.links(node, tier_).word != 0; }
+  void link(NodeId node);
+  bool is_known(NodeId node) const { return index_.links(node, tier_).word != 0; }
+  bool is_listed(NodeId node) const;
 
   BlockIndex& index_;
   const Tier tier_;

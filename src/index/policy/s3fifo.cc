@@ -12,6 +12,8 @@ namespace {
 constexpr uint32_t kFrequencyMask = 3;
 constexpr uint32_t kFrequencyMax = 3;
 constexpr uint32_t kQueueShift = 2;
+constexpr uint32_t kQueueMask = 3;
+constexpr uint32_t kSuspendedBit = 1u << 4;
 // Visits on probation that earn a place in the main queue.
 constexpr uint32_t kPromotionFrequency = 2;
 // The links of a path lie all over the memory: ask for them some steps ahead.
@@ -29,7 +31,11 @@ S3FifoPolicy::S3FifoPolicy(const EvictionPolicyContext& context)
       ghosts_(context.capacity_blocks) {}
 
 S3FifoPolicy::Queue S3FifoPolicy::queue(NodeId node) const {
-  return static_cast<Queue>(index_.links(node, tier_).word >> kQueueShift);
+  return static_cast<Queue>(index_.links(node, tier_).word >> kQueueShift & kQueueMask);
+}
+
+bool S3FifoPolicy::is_suspended(NodeId node) const {
+  return (index_.links(node, tier_).word & kSuspendedBit) != 0;
 }
 
 uint32_t S3FifoPolicy::frequency(NodeId node) const {
@@ -55,6 +61,11 @@ void S3FifoPolicy::visit(std::span<const NodeId> path, std::span<const uint32_t>
     const uint32_t visits = std::min(frequency(node) + 1, kFrequencyMax);
     const Queue to =
         from == Queue::kMain || visits >= kPromotionFrequency ? Queue::kMain : Queue::kSmall;
+    if (is_suspended(node)) {
+      set_word(node, to, visits);
+      index_.links(node, tier_).word |= kSuspendedBit;
+      continue;
+    }
     list(from).remove(node);
     set_word(node, to, visits);
     list(to).push_front(node);
@@ -71,15 +82,40 @@ void S3FifoPolicy::insert(NodeId node, const BlockPosition& /*position*/) {
   // promote both.
   const Queue to = was_ghost && parent_queue != Queue::kSmall ? Queue::kMain : Queue::kSmall;
   set_word(node, to, was_ghost ? kPromotionFrequency - 1 : 0);
-  if (parent_queue == to) {
+  link(node);
+}
+
+void S3FifoPolicy::link(NodeId node) {
+  const Queue to = queue(node);
+  const NodeId parent = index_.parent(node);
+  if (parent != kNoNode && index_.is_in(parent, tier_) && queue(parent) == to &&
+      !is_suspended(parent)) {
     list(to).insert_behind(parent, node);
   } else {
     list(to).push_front(node);
   }
 }
 
-void S3FifoPolicy::erase(NodeId node, bool evicted) {
+void S3FifoPolicy::suspend(NodeId node) {
+  TIERCEL_ASSERT(!is_suspended(node), "suspension of a block that is suspended");
   list(queue(node)).remove(node);
+  index_.links(node, tier_).word |= kSuspendedBit;
+  ++suspended_count_;
+}
+
+void S3FifoPolicy::resume(NodeId node) {
+  TIERCEL_ASSERT(is_suspended(node), "only what was suspended is resumed");
+  index_.links(node, tier_).word &= ~kSuspendedBit;
+  --suspended_count_;
+  link(node);
+}
+
+void S3FifoPolicy::erase(NodeId node, bool evicted) {
+  if (is_suspended(node)) {
+    --suspended_count_;
+  } else {
+    list(queue(node)).remove(node);
+  }
   set_word(node, Queue::kNone, 0);
   if (evicted) ghosts_.add(index_.key(node), index_.group(node));
 }
@@ -148,7 +184,8 @@ std::string S3FifoPolicy::check() const {
     }
     if (count != lists[i]->size()) return "a queue is shorter than its size";
   }
-  if (small_.size() + main_.size() + demoted_.size() != index_.resident_count(tier_)) {
+  if (small_.size() + main_.size() + demoted_.size() + suspended_count_ !=
+      index_.resident_count(tier_)) {
     return "the queues together do not have the blocks of the tier";
   }
   return {};

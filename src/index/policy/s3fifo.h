@@ -33,6 +33,8 @@ class S3FifoPolicy final : public EvictionPolicy {
   void insert(NodeId node, const BlockPosition& position) override;
   void erase(NodeId node, bool evicted) override;
   void demote(NodeId node) override;
+  void suspend(NodeId node) override;
+  void resume(NodeId node) override;
   NodeId victim(uint32_t scan_max) override;
   NodeId next_to_move(uint32_t scan_max) override;
 
@@ -50,10 +52,14 @@ class S3FifoPolicy final : public EvictionPolicy {
   template <typename Suits>
   NodeId first_from_backs(uint32_t scan_max, Suits&& suits) const;
 
-  // PolicyLinks::word: frequency (bits 0 and 1), queue (bits 2 and 3).
+  // PolicyLinks::word: frequency (bits 0 and 1), queue (bits 2 and 3), suspended (bit 4).
   Queue queue(NodeId node) const;
   uint32_t frequency(NodeId node) const;
+  bool is_suspended(NodeId node) const;
+  // Not suspended.
   void set_word(NodeId node, Queue queue, uint32_t frequency);
+  // Behind its parent where that stands in the same queue, else at the front.
+  void link(NodeId node);
   IntrusiveList& list(Queue queue);
 
   BlockIndex& index_;
@@ -63,6 +69,7 @@ class S3FifoPolicy final : public EvictionPolicy {
   IntrusiveList main_;
   IntrusiveList demoted_;
   GhostTable ghosts_;
+  uint32_t suspended_count_ = 0;
 };
 
 }  // namespace tiercel

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What may begin: prefetch while waiting, admission, load.
+#include <algorithm>
+
+#include "base/assert.h"
+#include "engine/resource_manager_impl.h"
+
+namespace tiercel {
+namespace {
+
+// Entries at the head of the queue that one step walks over, most of them without a look.
+constexpr uint32_t kWalkMax = 64;
+
+}  // namespace
+
+void ResourceManagerImpl::admit_waiting() {
+  uint32_t looks = 0;
+  uint64_t look_blocks = 0;
+  bool has_room = !is_short_ && preempted_.empty();
+  uint32_t walked = 0;
+  for (auto at = waiting_.begin(); at != waiting_.end() && walked < kWalkMax; ++walked) {
+    Entry& entry = **at++;  // a look may take it out
+    if (entry.waits) {
+      if (announced_.contains(entry.awaited_key)) continue;
+      entry.waits = false;
+    }
+    const bool may_begin = has_room && running_.size() < config_.running_max;
+    const bool may_prefetch = with_store_ && !entry.looked_at;
+    if (!may_begin && !may_prefetch) continue;
+    if (looks == config_.looks_per_step_max || look_blocks >= config_.look_blocks_per_step_max) {
+      has_more_to_look_at_ = true;
+      return;
+    }
+    ++looks;
+    look_blocks += entry.tokens.size() / block_tokens_;
+    if (look_at(entry, may_begin) == Look::kNoRoom) has_room = false;
+  }
+}
+
+std::span<const BlockKey> ResourceManagerImpl::loadable_keys(const Entry& entry) const {
+  // At least one token is left to compute, so that there is something to run.
+  const auto keys = entry.sequence->keys();
+  return keys.first(std::min<size_t>(keys.size(), (entry.tokens.size() - 1) / block_tokens_));
+}
+
+ResourceManagerImpl::Look ResourceManagerImpl::look_at(Entry& entry, bool may_begin) {
+  if (!entry.sequence) {
+    const Status made = make_sequence(entry);
+    TIERCEL_ASSERT(made, "its items have been checked when it was added");
+  }
+  const auto keys = loadable_keys(entry);
+  const PrefixCache::DeviceMatch device = prefix_.match(keys);
+  if (places_.size() < keys.size()) places_.resize(keys.size());
+  LoadQuestion question;
+  question.places = std::span(places_).first(advice_ == nullptr ? 0 : keys.size());
+  const Match match =
+      cache_.match(keys, device.blocks, std::span(places_).first(question.places.size()));
+  question.request = entry.id;
+  question.device_blocks = device.blocks;
+  question.ready_blocks = match.ready_blocks;
+  question.possible_blocks = match.possible_blocks;
+  question.token_count = entry.tokens.size();
+  question.now = clock_.now();
+  if (!entry.looked_at) {
+    entry.looked_at = true;
+    if (start_prefetch(entry, question)) return Look::kGone;
+  }
+  if (!may_begin) return Look::kPassed;
+  return admit(entry, question, device.unused);
+}
+
+bool ResourceManagerImpl::start_prefetch(Entry& entry, const LoadQuestion& question) {
+  if (question.possible_blocks <= question.ready_blocks) return false;
+  if (prefetching_ >= config_.prefetching_max) return false;
+  if (advice_ != nullptr && !advice_->prefetch_pays(question)) return false;
+  entry.in_cache = true;
+  const auto started =
+      cache_.prefetch(entry.id, loadable_keys(entry).first(question.possible_blocks),
+                      question.device_blocks, question.now + config_.prefetch_deadline);
+  if (!started || !*started) return false;
+  ++stats_.prefetches;
+  ++prefetching_;
+  waiting_.erase(&entry);
+  entry.state = RequestState::kPrefetching;
+  return true;
+}
+
+uint64_t ResourceManagerImpl::promised_blocks() const {
+  // What those who run still need for the tokens that they have, and one block of growth each.
+  uint64_t blocks = running_.size();
+  for (const Entry* entry : running_) {
+    const uint64_t needed = blocks_of(entry->tokens.size());
+    if (needed > entry->device_blocks) blocks += needed - entry->device_blocks;
+  }
+  return blocks;
+}
+
+ResourceManagerImpl::Look ResourceManagerImpl::admit(Entry& entry, const LoadQuestion& question,
+                                                     uint32_t unused_blocks) {
+  const auto keys = loadable_keys(entry);
+  uint32_t wanted = question.ready_blocks;
+  if (advice_ != nullptr && wanted > question.device_blocks) {
+    wanted = std::clamp(advice_->blocks_to_load(question), question.device_blocks, wanted);
+  }
+  const bool loads = wanted > question.device_blocks;
+  if (!loads && budget_ == 0) return Look::kNoRoom;
+  if (loads && announced_.contains(keys[question.device_blocks])) {
+    entry.waits = true;
+    entry.awaited_key = keys[question.device_blocks];
+    ++stats_.shared_waits;
+    return Look::kPassed;
+  }
+  const uint64_t hit_tokens = uint64_t{wanted} * block_tokens_;
+  const uint64_t chunk =
+      std::min<uint64_t>(entry.tokens.size() - hit_tokens, config_.prefill_chunk_tokens_max);
+  const auto blocks = static_cast<uint32_t>(blocks_of(hit_tokens + chunk));
+  if (!running_.empty()) {
+    // Room for the whole prompt, though it is taken chunk by chunk: whoever begins without it will
+    // soon preempt, or be preempted.
+    const uint64_t shared = question.device_blocks - unused_blocks;
+    const uint64_t needed = blocks_of(entry.tokens.size()) - shared;
+    if (needed + promised_blocks() > prefix_.available_blocks()) return Look::kNoRoom;
+  }
+  const auto admission = prefix_.admit(entry.id, keys.first(wanted), blocks);
+  if (!admission) return Look::kNoRoom;
+  waiting_.erase(&entry);
+  running_.insert(std::lower_bound(running_.begin(), running_.end(), &entry, ComesBefore{}),
+                  &entry);
+  entry.state = RequestState::kRunning;
+  entry.in_cache = false;  // PrefixCache ends its life there from now on
+  entry.device_blocks = blocks;
+  entry.hit_blocks = entry.shared_blocks = admission->device_blocks;
+  entry.computed_tokens = uint64_t{admission->device_blocks} * block_tokens_;
+  entry.table = admission->block_table;
+  ++stats_.admitted;
+  stats_.device_hit_tokens += entry.computed_tokens;
+  if (entry.finished.preemptions == 0) entry.finished.device_hit_tokens = entry.computed_tokens;
+  if (loads) {
+    const auto started = prefix_.load(entry.id, question.now + config_.load_deadline);
+    if (started && *started > 0) {
+      ++stats_.loads;
+      entry.state = RequestState::kLoading;
+      entry.announces = true;
+      entry.announced_key = keys[admission->device_blocks];
+      announced_.emplace(entry.announced_key, &entry);
+      return Look::kGone;
+    }
+  }
+  (void)schedule_one(entry, budget_);
+  return Look::kGone;
+}
+
+}  // namespace tiercel
