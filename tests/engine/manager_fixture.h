@@ -45,8 +45,7 @@ class ManagerFixture : public CacheFixture {
     open(config);
     prefix = *PrefixCache::create(config, *cache);
     model = std::make_unique<AttentionModel>(config.spec, setup.ranks, setup.device_blocks);
-    auto created =
-        ResourceManager::create(setup.manager, config, *cache, *prefix, clock, setup.advice);
+    auto created = ResourceManager::create(setup.manager, *cache, *prefix, clock, setup.advice);
     ASSERT_TRUE(created) << created.error().to_string();
     manager = *std::move(created);
     host_.clear();

@@ -234,7 +234,7 @@ TEST_F(ResourceManagerTest, RefusesAConfigurationThatCannotWork) {
   const auto code = [&](auto&& change) {
     ResourceManagerConfig config;
     change(config);
-    const auto created = ResourceManager::create(config, config_, *cache, *prefix, clock);
+    const auto created = ResourceManager::create(config, *cache, *prefix, clock);
     return created.code();
   };
   EXPECT_EQ(code([](auto&) {}), Code::kOk);
