@@ -76,8 +76,7 @@ struct LoadChoice;  // tiercel/why.h
 class LoadChoiceListener {
  public:
   virtual ~LoadChoiceListener() = default;
-  virtual void chosen(RequestId request, const CutQuestion& question,
-                      const LoadChoice& choice) = 0;
+  virtual void chosen(RequestId request, const CutQuestion& question, const LoadChoice& choice) = 0;
 };
 
 struct LoadOrRecomputeConfig {

@@ -79,6 +79,7 @@ class Cache::Impl {
   void close(TimePoint deadline);
   bool closed() const;
   std::string check(bool quiet, uint64_t device_holds) const;
+  const CacheConfig& config() const { return config_; }
   BlockIndex& index() { return index_; }
 
  private:
@@ -285,7 +286,7 @@ class Cache::Impl {
   std::vector<BlockOp> ops_;             // scratch of submit()
   std::vector<Completion> completions_;  // scratch of take_completions()
   std::vector<NodeId> moved_path_;       // scratch of pump_moves()
-  std::vector<CutWork> works_;          // scratch of choose_cut()
+  std::vector<CutWork> works_;           // scratch of choose_cut()
 
   std::vector<uint64_t> memory_epochs_;  // [rank], as last seen
   bool clear_pending_ = false;

@@ -12,22 +12,21 @@
 namespace tiercel {
 
 Result<std::unique_ptr<ResourceManager>> ResourceManager::create(
-    const ResourceManagerConfig& config, const CacheConfig& cache_config, Cache& cache,
-    PrefixCache& prefix, const Clock& clock, LoadAdvice* advice) {
+    const ResourceManagerConfig& config, Cache& cache, PrefixCache& prefix, const Clock& clock,
+    LoadAdvice* advice) {
   TIERCEL_TRY(config.validate());
-  TIERCEL_TRY_ASSIGN(const Namespace name_space, make_namespace(cache_config.spec));
-  return std::unique_ptr<ResourceManager>(std::make_unique<ResourceManagerImpl>(
-      config, cache_config, name_space, cache, prefix, clock, advice));
+  TIERCEL_TRY_ASSIGN(const Namespace name_space, make_namespace(cache.config().spec));
+  return std::unique_ptr<ResourceManager>(
+      std::make_unique<ResourceManagerImpl>(config, name_space, cache, prefix, clock, advice));
 }
 
 ResourceManagerImpl::ResourceManagerImpl(const ResourceManagerConfig& config,
-                                         const CacheConfig& cache_config,
                                          const Namespace& name_space, Cache& cache,
                                          PrefixCache& prefix, const Clock& clock,
                                          LoadAdvice* advice)
     : config_(config),
-      block_tokens_(cache_config.spec.block_tokens),
-      with_store_(cache_config.with_store),
+      block_tokens_(cache.config().spec.block_tokens),
+      with_store_(cache.config().with_store),
       namespace_(name_space),
       cache_(cache),
       prefix_(prefix),

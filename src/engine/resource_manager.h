@@ -137,11 +137,10 @@ struct ResourceManagerStats {
 
 class ResourceManager {
  public:
-  // All of them are borrowed and must outlive the object: `cache` made from `cache_config`,
-  // `prefix` over it, the clock of both, and `advice` (null: none). Nobody else may poll `cache` or
+  // All of them are borrowed and must outlive the object: the cache, `prefix` over it,
+  // their clock, and `advice` (null: none). Nobody else may poll `cache` or
   // `prefix`, or admit requests there. kInvalid as ResourceManagerConfig::validate.
   static Result<std::unique_ptr<ResourceManager>> create(const ResourceManagerConfig& config,
-                                                         const CacheConfig& cache_config,
                                                          Cache& cache, PrefixCache& prefix,
                                                          const Clock& clock,
                                                          LoadAdvice* advice = nullptr);

@@ -62,9 +62,8 @@ struct EngineEntry {
 
 class ResourceManagerImpl final : public ResourceManager {
  public:
-  ResourceManagerImpl(const ResourceManagerConfig& config, const CacheConfig& cache_config,
-                      const Namespace& name_space, Cache& cache, PrefixCache& prefix,
-                      const Clock& clock, LoadAdvice* advice);
+  ResourceManagerImpl(const ResourceManagerConfig& config, const Namespace& name_space,
+                      Cache& cache, PrefixCache& prefix, const Clock& clock, LoadAdvice* advice);
 
   Status add(EngineRequest request) override;
   Status abort(RequestId request) override;

@@ -2,26 +2,14 @@
 #include "transfer/metadata_data_plane.h"
 
 #include <algorithm>
-#include <unordered_set>
 #include <vector>
 
 #include "base/assert.h"
 #include "transfer/fifo.h"
+#include "transfer/stored_blocks.h"
 
 namespace tiercel {
 namespace {
-
-struct StoredBlock {
-  BlockKey key;
-  GroupId group;
-  friend bool operator==(const StoredBlock&, const StoredBlock&) = default;
-};
-
-struct StoredBlockHash {
-  size_t operator()(const StoredBlock& block) const noexcept {
-    return std::hash<BlockKey>{}(block.key) + block.group.value();
-  }
-};
 
 // An operation whose completions have not all been polled.
 struct Ended {
@@ -96,21 +84,21 @@ class MetadataDataPlane final : public DataPlane {
       case OpKind::kStoreGet:
       case OpKind::kStoreExists:
         if (!options_.with_store) return Code::kUnavailable;
-        return stored_.contains({op.key, op.group}) ? Code::kOk : Code::kNotFound;
+        return stored_.contains(op.key, op.group) ? Code::kOk : Code::kNotFound;
       case OpKind::kStorePut:
         if (!options_.with_store) return Code::kUnavailable;
-        stored_.insert({op.key, op.group});
+        stored_.insert(op.key, op.group);
         return Code::kOk;
       case OpKind::kStoreRemove:
         if (!options_.with_store) return Code::kUnavailable;
-        stored_.erase({op.key, op.group});
+        stored_.erase(op.key, op.group);
         return Code::kOk;
     }
     return Code::kInvalid;
   }
 
   const MetadataDataPlaneOptions options_;
-  std::unordered_set<StoredBlock, StoredBlockHash> stored_;
+  StoredBlocks stored_;
   Fifo<Ended> ended_;       // one for all ranks
   uint16_t next_rank_ = 0;  // whose completion of ended_[0] is next
   RankStats stats_;         // the same for every rank

@@ -76,6 +76,19 @@ void with_disk(SimConfig& config, WritePolicy policy, DiskSync sync) {
   config.restarts = true;
 }
 
+// Copies take 0 to 5 ms there, and a block as long to compute: so there is something to choose.
+void with_costs(SimConfig& config) {
+  LoadOrRecomputeConfig& costs = config.cache.load_or_recompute;
+  costs.enabled = true;
+  for (TransferRate& rate : costs.transfers) rate = {milliseconds(2), 1e5};
+  costs.prefill.tokens_per_second = 2000;
+  costs.half_life = milliseconds(500);
+  costs.suspension = milliseconds(50);
+  costs.suspension_max = milliseconds(400);
+  costs.probe_after = milliseconds(100);
+  costs.probe_blocks = 3;
+}
+
 void add_disk_configs(std::vector<SimConfig>& configs) {
   {
     SimConfig config = base_config("disk", "one rank, 8 blocks, lru, disk, restarts");
@@ -102,6 +115,16 @@ void add_disk_configs(std::vector<SimConfig>& configs) {
     SimConfig config = pair_config("disk-store", "two ranks, two groups, disk and store, s3fifo");
     with_store(config, "s3fifo");
     with_disk(config, WritePolicy::kWriteThroughSelective, DiskSync::kData);
+    configs.push_back(config);
+  }
+  {
+    SimConfig config = pair_config("disk-costs", "as disk-store, only what is worth it is loaded");
+    with_store(config, "lru");
+    with_disk(config, WritePolicy::kWriteThrough, DiskSync::kNone);
+    with_costs(config);
+    config.drops = true;
+    config.disk_faults = true;
+    config.losses = true;
     configs.push_back(config);
   }
   {
