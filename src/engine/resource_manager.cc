@@ -182,8 +182,7 @@ void ResourceManagerImpl::send_back(Entry& entry, bool drop) {
   (void)(keeps_saves ? prefix_.finish(entry.id) : prefix_.abort(entry.id));
   entry.state = RequestState::kWaiting;
   if (entry.is_private) entry.sequence.reset();
-  entry.is_private = entry.has_computed = entry.looked_at = entry.in_cache = entry.is_busy =
-      entry.waits = false;
+  entry.is_private = entry.has_computed = entry.looked_at = entry.in_cache = entry.waits = false;
   entry.computed_tokens = 0;
   entry.device_blocks = entry.hit_blocks = entry.shared_blocks = 0;
   entry.table = {};

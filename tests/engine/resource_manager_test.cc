@@ -31,10 +31,11 @@ TEST_F(ResourceManagerTest, ThePromptIsOneChunkAndThenEachStepIsOneToken) {
 
 TEST_F(ResourceManagerTest, TheEndOfTheSequenceEndsTheRequest) {
   open_manager();
+  model->sequences_end = true;
   // Found by the model: the first of many prompts that samples the end early.
   for (TokenId first = 0; first < 1000; ++first) {
     const EngineRequest asked = request(first, 6, first * 100, 50);
-    const size_t length = AttentionModel::outputs_of(asked, 0, 50).size();
+    const size_t length = AttentionModel::outputs_of(asked, 0, 50, true).size();
     if (length < 2 || length > 20) continue;
     const FinishedRequest done = serve(asked);
     EXPECT_EQ(done.reason, FinishReason::kEndOfSequence);

@@ -68,13 +68,13 @@ void AttentionModel::add(const EngineRequest& request) {
 }
 
 std::vector<TokenId> AttentionModel::outputs_of(const EngineRequest& request, uint64_t weights,
-                                                uint32_t count) {
+                                                uint32_t count, bool sequences_end) {
   uint64_t content = seed_of(request);
   for (const TokenId token : request.prompt) content = next_content(content, token, weights);
   std::vector<TokenId> outputs;
   while (outputs.size() < count) {
     outputs.push_back(sample(content));
-    if (ends_sequence(outputs.back())) break;
+    if (sequences_end && ends_sequence(outputs.back())) break;
     content = next_content(content, outputs.back(), weights);
   }
   return outputs;
@@ -159,7 +159,7 @@ std::string AttentionModel::run(const Batch& batch, uint64_t weights,
     }
     if (!scheduled.samples) continue;
     result.token = sample(known.content.back());
-    result.finished = ends_sequence(*result.token);
+    result.finished = sequences_end && ends_sequence(*result.token);
     known.tokens.resize(end);
     known.tokens.push_back(*result.token);
   }

@@ -51,8 +51,10 @@ class AttentionModel {
 
   // What a request gets under one kind of weights throughout; ends early where the sequence does.
   static std::vector<TokenId> outputs_of(const EngineRequest& request, uint64_t weights,
-                                         uint32_t count);
+                                         uint32_t count, bool sequences_end = false);
   static bool ends_sequence(TokenId token) { return token % 16 == 0; }
+  // Whether some tokens end their sequence.
+  bool sequences_end = false;
 
  private:
   struct Known {
