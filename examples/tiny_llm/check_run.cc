@@ -38,8 +38,7 @@ class CaseRun {
  private:
   // The second run, by `engine` or what takes its place.
   Status run_again(std::unique_ptr<TinyEngine>& engine) {
-    const bool new_weights =
-        case_.turn == CheckTurn::kNewWeights || case_.turn == CheckTurn::kRestartWeights;
+    const bool new_weights = case_.has_new_weights();
     const CheckWorld::Revision& revision =
         new_weights ? world_.new_weights() : world_.old_weights();
     if (case_.turn == CheckTurn::kNewWeights) {
@@ -52,6 +51,9 @@ class CaseRun {
     // pool of memory goes with the last handle of it.
     const bool restart = case_.turn != CheckTurn::kSecondEngine;
     if (restart) TIERCEL_TRY(end(std::move(first)));
+    if (new_weights && world_.options().fault == PlantedFault::kStaleWeights) {
+      ++outcome_.findings.planted_faults;
+    }
     TIERCEL_TRY_ASSIGN(engine, open(revision));
     TIERCEL_TRY(run_workload(*engine, revision.workload));
     return restart ? Status() : end(std::move(first));
@@ -158,7 +160,7 @@ class CaseRun {
         TIERCEL_TRY_ASSIGN(const RequestId request, add(*prefill, item));
         asked.emplace_back(request, &item);
       }
-      TIERCEL_TRY(prefill->run());
+      TIERCEL_TRY(prefill->drain());
       Asked going_on;
       std::vector<Answer> beginnings;
       for (const auto& [first, item] : asked) {
@@ -240,7 +242,6 @@ class CaseRun {
     want(case_.wants_store, outcome_.store_blocks, "block from the store");
     want(case_.wants_preemptions, outcome_.preempted, "preemption");
     want(case_.aborts, outcome_.aborted, "abort");
-    want(case_.roles, outcome_.findings.partial_blocks, "partial block handed over");
     const uint64_t found = outcome_.device_blocks + outcome_.loaded_blocks;
     if (found != 0) want(true, outcome_.findings.compared_blocks, "comparison of bytes");
     if (!case_.share && outcome_.findings.compared_blocks > 0 && outcome_.preempted == 0) {
@@ -263,6 +264,7 @@ Result<std::unique_ptr<CheckWorld>> CheckWorld::create(const Options& options, c
   std::unique_ptr<CheckWorld> world(new CheckWorld(options, clock));
   const bool stale = options.fault == PlantedFault::kStaleWeights;
   TIERCEL_TRY(world->add_revision(kOldWeightsSeed, kOldWeightsSeed));
+  if (!options.new_weights) return world;
   TIERCEL_TRY(world->add_revision(kNewWeightsSeed, stale ? kOldWeightsSeed : kNewWeightsSeed));
   return world;
 }
