@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tiny_llm/check.h"
 
+#include <algorithm>
 #include <array>
 
 #include "tiny_llm/check_report.h"
@@ -94,6 +95,8 @@ Result<bool> run_check(const CheckOptions& options, const Clock& clock,
       CheckWorld::Options world_options = options.world;
       world_options.config.kv_type = kv_type;
       world_options.config.rank_count = rank_count;
+      world_options.new_weights = std::any_of(
+          cases.begin(), cases.end(), [](const CheckCase& some) { return some.has_new_weights(); });
       TIERCEL_TRY_ASSIGN(const auto world, CheckWorld::create(world_options, clock));
       for (const CheckCase& check_case : cases) {
         TIERCEL_TRY_ASSIGN(const CaseOutcome outcome, run_case(check_case, *world));

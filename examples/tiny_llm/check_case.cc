@@ -9,9 +9,9 @@ namespace {
 // A chunk that is no multiple of a block: blocks fill over several steps.
 constexpr uint32_t kOddChunk = 5;
 // Of the largest request and little more, so that requests beside each other do not fit.
-constexpr uint32_t kTightPool = 20;
+constexpr uint32_t kTightPool = 22;
 // What the waves need together, so that nothing stays on the device for long.
-constexpr uint32_t kSmallPool = 28;
+constexpr uint32_t kSmallPool = 32;
 
 constexpr std::array kCases = {
     CheckCase{.name = "nothing shared", .share = false},
@@ -57,7 +57,13 @@ constexpr std::array kCases = {
               .aborts = true,
               .wants_device_hits = true,
               .wants_loads = true,
-              .wants_preemptions = true},
+              .wants_disk = true},
+    CheckCase{.name = "+ store, prefill and decode",
+              .host = true,
+              .store = true,
+              .roles = true,
+              .wants_loads = true,
+              .wants_store = true},
     CheckCase{.name = "new weights",
               .host = true,
               .turn = CheckTurn::kNewWeights,

@@ -37,6 +37,10 @@ struct CheckCase {
   bool wants_disk = false;
   bool wants_store = false;
   bool wants_preemptions = false;
+
+  bool has_new_weights() const {
+    return turn == CheckTurn::kNewWeights || turn == CheckTurn::kRestartWeights;
+  }
 };
 
 std::span<const CheckCase> check_cases();

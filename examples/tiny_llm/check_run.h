@@ -28,6 +28,7 @@ class CheckWorld {
     TinyConfig config;
     WorkloadOptions workload;
     PlantedFault fault = PlantedFault::kNone;
+    bool new_weights = true;                // false: no case that needs them will be run
     std::string store_url = "memory:tiny";  // what the cases with a store use
     std::string disk_folder;                // what the cases with a disk use; must be there
   };

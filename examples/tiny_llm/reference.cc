@@ -12,6 +12,12 @@ bool Answer::same_logits(const Answer& other) const {
          std::memcmp(logits.data(), other.logits.data(), logits.size() * sizeof(float)) == 0;
 }
 
+Answer Answer::first(size_t output_count) const {
+  const size_t vocabulary = logits.size() / outputs.size();
+  return {{outputs.begin(), outputs.begin() + static_cast<ptrdiff_t>(output_count)},
+          {logits.begin(), logits.begin() + static_cast<ptrdiff_t>(output_count * vocabulary)}};
+}
+
 Result<Answer> answer_alone(const TinyModel& model, const RootKey& root,
                             std::span<const TokenId> prompt, uint32_t output_tokens_max,
                             KvRecorder& recorder) {

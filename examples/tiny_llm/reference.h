@@ -24,6 +24,8 @@ struct Answer {
 
   // Bit by bit.
   bool same_logits(const Answer& other) const;
+  // The answer as it is without all but its first outputs; at most as many as it has.
+  Answer first(size_t output_count) const;
 };
 
 // Computes the answer with the model alone, and tells the recorder every block of it: the full

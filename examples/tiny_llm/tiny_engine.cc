@@ -75,9 +75,10 @@ Status TinyEngine::add(EngineRequest request) {
   Life life{request, make_sequence(request), request.prompt, true, false, false, {}};
   if (!options_.share) request.scope.tenant_salt = "alone-" + std::to_string(request.id.value());
   TIERCEL_TRY(manager_->add(std::move(request)));
-  life.tokens.insert(life.tokens.end(), request.outputs.begin(), request.outputs.end());
+  const std::vector<TokenId>& outputs = life.request.outputs;
+  life.tokens.insert(life.tokens.end(), outputs.begin(), outputs.end());
   life.sequence.append(life.tokens);
-  life.answer.outputs = life.request.outputs;
+  life.answer.outputs = outputs;
   const RequestId id = life.request.id;
   lives_.insert_or_assign(id, std::move(life));
   return {};
@@ -99,6 +100,11 @@ Status TinyEngine::step() {
   }
   if (batch.requests.empty()) {
     take_finished();
+    return wait_for_something();
+  }
+  if (must_let_transfers_end()) {
+    // Without results nothing was computed, and the same is scheduled again.
+    TIERCEL_TRY(manager_->complete(batch.step, {}));
     return wait_for_something();
   }
   moved_ = clock_.now();
@@ -219,13 +225,11 @@ void TinyEngine::plant(const ScheduledRequest& scheduled) {
   const auto found = static_cast<uint32_t>(scheduled.first_token / block_tokens());
   const auto table = scheduled.block_table.group(0);
   if (options_.fault == PlantedFault::kByteFlip && found >= 1) {
-    let_transfers_end();
     // The lowest byte of an element, which is of the least weight.
     ranks_.back().block_bytes(KvPart::kValue, 0, table[0])[0] ^= std::byte{1};
     ++findings_.planted_faults;
   }
   if (options_.fault == PlantedFault::kSwapBlocks && found >= 2) {
-    let_transfers_end();
     for (RankKv& rank : ranks_) {
       for (uint32_t layer = 0; layer < weights_.model->config().layers; ++layer) {
         for (const KvPart part : {KvPart::kKey, KvPart::kValue}) {
@@ -239,11 +243,10 @@ void TinyEngine::plant(const ScheduledRequest& scheduled) {
   }
 }
 
-void TinyEngine::let_transfers_end() {
-  while (!local_->cache().idle()) {
-    local_->wait(1ms);
-    manager_->schedule();  // the open batch, as before; and it polls
-  }
+bool TinyEngine::must_let_transfers_end() const {
+  return (options_.fault == PlantedFault::kByteFlip ||
+          options_.fault == PlantedFault::kSwapBlocks) &&
+         !local_->cache().idle();
 }
 
 void TinyEngine::take_finished() {

@@ -123,8 +123,8 @@ class TinyEngine {
   void complain(RequestId request, uint32_t block, const char* when,
                 const KvDifference& difference);
   void plant(const ScheduledRequest& scheduled);
-  // Until no transfer reads or writes device memory, as planting a fault there needs.
-  void let_transfers_end();
+  // A fault in device memory is planted only while no transfer reads or writes there.
+  bool must_let_transfers_end() const;
   void take_finished();
   Status wait_for_something();
 

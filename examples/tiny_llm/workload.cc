@@ -9,7 +9,7 @@
 namespace tiercel::tiny {
 namespace {
 
-constexpr uint32_t kOutputTokensMax = 9;
+constexpr uint32_t kOutputTokensMax = 20;
 
 class Maker {
  public:

@@ -23,13 +23,14 @@ void PrintTo(const Shape& shape, std::ostream* out) {
 }
 
 std::unique_ptr<CheckWorld> make_world(const Shape& shape, PlantedFault fault,
-                                       const std::string& folder) {
+                                       const CheckCase& check_case, const std::string& folder) {
   static const SystemClock clock;
   CheckWorld::Options options;
   options.config.kv_type = shape.kv_type;
   options.config.rank_count = shape.rank_count;
   options.fault = fault;
   options.disk_folder = folder;
+  options.new_weights = check_case.has_new_weights();
   auto world = CheckWorld::create(options, clock);
   EXPECT_TRUE(world) << world.error().message();
   return *std::move(world);
@@ -48,7 +49,7 @@ class CheckTest : public ::testing::TestWithParam<std::tuple<Shape, CheckCase>> 
 TEST_P(CheckTest, LogitsTokensAndBytesAreThoseWithoutACache) {
   const testing::TempFolder folder;
   const auto& [shape, check_case] = GetParam();
-  const auto world = make_world(shape, PlantedFault::kNone, folder.path(""));
+  const auto world = make_world(shape, PlantedFault::kNone, check_case, folder.path(""));
   const auto outcome = run_case(check_case, *world);
   ASSERT_TRUE(outcome) << outcome.error().message();
   EXPECT_TRUE(outcome->ok()) << complaints(*outcome);
@@ -77,19 +78,17 @@ class PlantedFaultTest
 
 TEST_P(PlantedFaultTest, IsFoundByTheComparisonOfBytes) {
   const testing::TempFolder folder;
-  const auto& [fault, name] = GetParam();
-  const auto world = make_world({KvType::kBf16, 2}, fault, folder.path(""));
-  bool found = false;
-  for (const CheckCase& check_case : check_cases()) {
-    if (check_case.name != name) continue;
-    found = true;
-    const auto outcome = run_case(check_case, *world);
-    ASSERT_TRUE(outcome) << outcome.error().message();
-    EXPECT_GT(outcome->findings.planted_faults, 0u);
-    EXPECT_GT(outcome->findings.wrong_blocks, 0u);
-    EXPECT_FALSE(outcome->ok());
-  }
-  EXPECT_TRUE(found) << "no case is called " << name;
+  const PlantedFault fault = GetParam().first;
+  const std::string_view name = GetParam().second;
+  const auto check_case = std::find_if(check_cases().begin(), check_cases().end(),
+                                       [&](const CheckCase& some) { return some.name == name; });
+  ASSERT_NE(check_case, check_cases().end()) << "no case is called " << name;
+  const auto world = make_world({KvType::kBf16, 2}, fault, *check_case, folder.path(""));
+  const auto outcome = run_case(*check_case, *world);
+  ASSERT_TRUE(outcome) << outcome.error().message();
+  EXPECT_GT(outcome->findings.planted_faults, 0u);
+  EXPECT_GT(outcome->findings.wrong_blocks, 0u);
+  EXPECT_FALSE(outcome->ok());
 }
 
 INSTANTIATE_TEST_SUITE_P(
