@@ -50,6 +50,8 @@ struct DiskConfig {
   bool register_memory = true;  // with the ring, if the memlock limit allows it: pins the host tier
   // No answer of the disk for so long: it is left alone until a probe comes back.
   Duration stuck_after = std::chrono::seconds(2);
+
+  friend bool operator==(const DiskConfig&, const DiskConfig&) = default;
 };
 
 }  // namespace tiercel

@@ -140,6 +140,8 @@ class DataPlane {
 
   // `rank` < rank_count().
   virtual RankStats stats(uint32_t rank) const = 0;
+  // Of the rank's disk, as in stats(): what is asked at every poll.
+  virtual StoreCondition disk_condition(uint32_t rank) const { return stats(rank).disk.condition; }
 
   // How often the rank has lost its host memory, `rank` < rank_count(). It rises within the poll()
   // that notices (a process that died, hung for too long or broke the protocol); by then every slot

@@ -98,7 +98,7 @@ void Cache::Impl::note_disk_health() {
   const uint32_t ranks = config_.replicated_slices ? 1 : plane_.rank_count();
   disk_usable_ = true;
   for (uint32_t rank = 0; rank < ranks; ++rank) {
-    disk_usable_ &= plane_.stats(rank).disk.condition != StoreCondition::kOpen;
+    disk_usable_ &= plane_.disk_condition(rank) != StoreCondition::kOpen;
   }
   view_.set_disk_usable(disk_usable_);
 }

@@ -210,12 +210,7 @@ class Opener {
       if (disk_ != nullptr && index < disk_->rank_count()) {
         rank.disk_data_fd = disk_->files(index).data.get();
         rank.disk_metadata_fd = disk_->files(index).metadata.get();
-        rank.disk = {.sync = config_.disk.sync,
-                     .io = config_.disk.io,
-                     .register_memory = config_.disk.register_memory,
-                     .queue_depth = config_.disk.queue_depth,
-                     .sync_interval = config_.disk.sync_interval,
-                     .stuck_after = config_.disk.stuck_after};
+        rank.disk = config_.disk;
       }
       for (size_t group = 0; group < config_.device_memory[index].size(); ++group) {
         const uint64_t bytes = config_.device_memory[index][group].size();

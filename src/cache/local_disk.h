@@ -46,6 +46,7 @@ class LocalDisk {
   void forget_contents() {
     parts_.contents.blocks = {};
     for (DiskRankFiles& files : files_) files.payload_checksums = {};
+    folder_->forget_payload_checksums();
   }
 
  private:

@@ -34,8 +34,8 @@ Result<std::unique_ptr<RankDisk>> open_rank_disk(const DiskConfig& config, uint3
   options.sync_interval = config.sync_interval;
   options.stuck_after = config.stuck_after;
   options.payload_checksums = files.payload_checksums;
-  return RankDisk::create(options, geometry, files.header, files.next_sequence, std::move(way),
-                          clock);
+  return RankDisk::create(std::move(options), geometry, files.header, files.next_sequence,
+                          std::move(way), clock);
 }
 
 }  // namespace tiercel

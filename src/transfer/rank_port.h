@@ -55,6 +55,7 @@ class RankPort {
 
   WakeWord& announced() { return channel_.words().announced; }
   RankStats stats() const { return channel_.words().stats.read(); }
+  StoreCondition disk_condition() const { return channel_.words().stats.disk_condition(); }
 
  private:
   RankChannel channel_;

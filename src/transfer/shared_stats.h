@@ -57,6 +57,8 @@ class SharedStats {
     set_disk(stats.disk, stats.disk_read_bytes, stats.disk_written_bytes, stats.disk_syncs);
   }
 
+  StoreCondition disk_condition() const { return disk_.condition(); }
+
   RankStats read() const {
     RankStats stats;
     for (size_t i = 0; i < kOpKindCount; ++i) {
@@ -89,11 +91,11 @@ class SharedStats {
       SharedStats::set(opened_, health.opened);
       SharedStats::set(refused_, health.refused);
     }
+    StoreCondition condition() const { return condition_in(get(state_), StoreCondition::kNone); }
     void read_into(StoreHealth& health) const {
       const uint64_t state = get(state_);
-      const auto condition = static_cast<StoreCondition>(state & 0xff);
       const auto cause = static_cast<Code>(state >> kCauseShift & 0xff);
-      if (condition <= StoreCondition::kOpen) health.condition = condition;
+      health.condition = condition_in(state, health.condition);
       if (cause <= Code::kInternal) health.cause = cause;
       health.opened = get(opened_);
       health.refused = get(refused_);
@@ -101,6 +103,11 @@ class SharedStats {
 
    private:
     static constexpr unsigned kCauseShift = 8;
+    // `otherwise`: for a value that does not exist.
+    static StoreCondition condition_in(uint64_t state, StoreCondition otherwise) {
+      const auto condition = static_cast<StoreCondition>(state & 0xff);
+      return condition <= StoreCondition::kOpen ? condition : otherwise;
+    }
     Counter state_{0}, opened_{0}, refused_{0};
   };
 

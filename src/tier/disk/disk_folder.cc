@@ -121,6 +121,7 @@ class Folder final : public DiskFolder {
   const std::vector<std::string>& notes() const override { return notes_; }
   Result<DiskContents> read_contents(const Namespace& name_space, bool purge) override;
   Result<DiskRankFiles> files(uint32_t rank) const override;
+  void forget_payload_checksums() override { payload_checksums_ = {}; }
 
  private:
   Result<DiskRankFolder> open_rank(uint32_t rank, DiskOpen how);
@@ -153,7 +154,7 @@ class Folder final : public DiskFolder {
   std::vector<DiskRankFolder> ranks_;
   std::vector<DiskRankFolder> left_overs_;  // of a larger world; only while a folder is made
   std::vector<uint64_t> next_sequence_;
-  std::vector<std::vector<uint32_t>> payload_checksums_;  // empty before read_contents()
+  std::vector<std::vector<uint32_t>> payload_checksums_;  // [rank]; empty: not read, or forgotten
   bool direct_ = false;
   pid_t owner_pid_ = 0;
   std::vector<std::string> notes_;

@@ -105,6 +105,9 @@ class DiskFolder {
 
   // `rank` < rank_count().
   virtual Result<DiskRankFiles> files(uint32_t rank) const = 0;
+
+  // Once every rank has its own: later files() have no payload_checksums.
+  virtual void forget_payload_checksums() = 0;
 };
 
 }  // namespace tiercel

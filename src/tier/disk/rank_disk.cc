@@ -111,57 +111,58 @@ std::string_view to_string(DiskSync sync) {
   return "unknown";
 }
 
-Result<std::unique_ptr<RankDisk>> RankDisk::create(const RankDiskOptions& options,
+Result<std::unique_ptr<RankDisk>> RankDisk::create(RankDiskOptions options,
                                                    const SlotGeometry& geometry,
                                                    const DiskHeader& header, uint64_t next_sequence,
                                                    std::unique_ptr<DiskIo> io, const Clock& clock,
                                                    std::function<int64_t()> unix_time_s) {
-  return RankDiskFactory::create(RankDiskProtections{}, options, geometry, header, next_sequence,
-                                 std::move(io), clock, std::move(unix_time_s));
+  return RankDiskFactory::create(RankDiskProtections{}, std::move(options), geometry, header,
+                                 next_sequence, std::move(io), clock, std::move(unix_time_s));
 }
 
 Result<std::unique_ptr<RankDisk>> RankDiskFactory::create(
-    const RankDiskProtections& protections, const RankDiskOptions& options,
-    const SlotGeometry& geometry, const DiskHeader& header, uint64_t next_sequence,
-    std::unique_ptr<DiskIo> io, const Clock& clock, std::function<int64_t()> unix_time_s) {
+    const RankDiskProtections& protections, RankDiskOptions options, const SlotGeometry& geometry,
+    const DiskHeader& header, uint64_t next_sequence, std::unique_ptr<DiskIo> io,
+    const Clock& clock, std::function<int64_t()> unix_time_s) {
   TIERCEL_TRY(check(options, geometry, header));
   if (!unix_time_s) unix_time_s = system_unix_time_s;
-  return std::make_unique<RankDiskImpl>(protections, options, geometry, header, next_sequence,
-                                        std::move(io), clock, std::move(unix_time_s));
+  return std::make_unique<RankDiskImpl>(protections, std::move(options), geometry, header,
+                                        next_sequence, std::move(io), clock,
+                                        std::move(unix_time_s));
 }
 
-RankDiskImpl::RankDiskImpl(const RankDiskProtections& protections, const RankDiskOptions& options,
+RankDiskImpl::RankDiskImpl(const RankDiskProtections& protections, RankDiskOptions options,
                            const SlotGeometry& geometry, const DiskHeader& header,
                            uint64_t next_sequence, std::unique_ptr<DiskIo> io, const Clock& clock,
                            std::function<int64_t()> unix_time_s)
     : protections_(protections),
-      options_(options),
+      options_(std::move(options)),
       geometry_(geometry),
       clock_(clock),
       unix_time_s_(std::move(unix_time_s)),
       next_sequence_(std::max(next_sequence, header.first_sequence)),
-      breaker_(options.breaker, clock),
-      operations_(options.operations_max),
+      breaker_(options_.breaker, clock),
+      operations_(options_.operations_max),
       slots_under_way_(geometry.slot_count_max()),
-      payload_checksums_(options.payload_checksums),
-      has_checksum_(geometry.slot_count_max(), !options.payload_checksums.empty()),
+      payload_checksums_(std::exchange(options_.payload_checksums, {})),
+      has_checksum_(geometry.slot_count_max(), !payload_checksums_.empty()),
       // A slot each, a record write each; a header and two syncs.
-      queue_(2 * size_t{options.operations_max} + 3),
+      queue_(2 * size_t{options_.operations_max} + 3),
       syncers_{DiskSyncer(DiskFile::kData, kSyncDataToken),
                DiskSyncer(DiskFile::kMetadata, kSyncMetadataToken)},
-      records_(header.folder_id, options.operations_max, kRecordToken),
+      records_(header.folder_id, options_.operations_max, kRecordToken),
       header_(header, kHeaderToken, protections.alternate_headers),
       io_(std::move(io)) {
   payload_checksums_.resize(geometry.slot_count_max());
   for (std::vector<uint32_t>* list :
        {&free_, &ended_, &waiting_puts_, &round_, &waiting_clears_, &clears_}) {
-    list->reserve(options.operations_max);
+    list->reserve(options_.operations_max);
   }
-  for (uint32_t index = options.operations_max; index > 0; --index) free_.push_back(index - 1);
+  for (uint32_t index = options_.operations_max; index > 0; --index) free_.push_back(index - 1);
   // What an earlier process has put and did not come to sync is this one's to sync.
-  if (options.sync == DiskSync::kInterval && protections.sync_left_over) {
+  if (options_.sync == DiskSync::kInterval && protections.sync_left_over) {
     for (DiskSyncer& file : syncers_) file.note_write();
-    full_sync_due_ = clock.now() + options.sync_interval;
+    full_sync_due_ = clock.now() + options_.sync_interval;
   }
 }
 

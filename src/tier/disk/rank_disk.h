@@ -96,7 +96,7 @@ class RankDisk {
   // `geometry` and `header` as the folder has them (disk_folder.h; the header is the metadata
   // file's that counts); `next_sequence` is higher than that of any record. `unix_time_s` is the
   // wall clock, for the ages of records; nothing: the system's. kInvalid for options out of range.
-  static Result<std::unique_ptr<RankDisk>> create(const RankDiskOptions& options,
+  static Result<std::unique_ptr<RankDisk>> create(RankDiskOptions options,
                                                   const SlotGeometry& geometry,
                                                   const DiskHeader& header, uint64_t next_sequence,
                                                   std::unique_ptr<DiskIo> io, const Clock& clock,

@@ -51,7 +51,7 @@ struct DiskOperation {
 
 class RankDiskImpl final : public RankDisk {
  public:
-  RankDiskImpl(const RankDiskProtections& protections, const RankDiskOptions& options,
+  RankDiskImpl(const RankDiskProtections& protections, RankDiskOptions options,
                const SlotGeometry& geometry, const DiskHeader& header, uint64_t next_sequence,
                std::unique_ptr<DiskIo> io, const Clock& clock,
                std::function<int64_t()> unix_time_s);
@@ -126,7 +126,7 @@ class RankDiskImpl final : public RankDisk {
   void note_asked(std::span<const uint32_t> indexes, TimePoint now);
 
   const RankDiskProtections protections_;
-  const RankDiskOptions options_;
+  RankDiskOptions options_;  // constant after construction; its checksums are below
   const SlotGeometry geometry_;
   const Clock& clock_;
   const std::function<int64_t()> unix_time_s_;

@@ -32,7 +32,7 @@ struct RankDiskProtections {
 class RankDiskFactory {
  public:
   static Result<std::unique_ptr<RankDisk>> create(const RankDiskProtections& protections,
-                                                  const RankDiskOptions& options,
+                                                  RankDiskOptions options,
                                                   const SlotGeometry& geometry,
                                                   const DiskHeader& header, uint64_t next_sequence,
                                                   std::unique_ptr<DiskIo> io, const Clock& clock,

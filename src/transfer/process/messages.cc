@@ -213,7 +213,7 @@ Result<SlotGeometry> from_wire(const WireGeometry& wire) {
   return SlotGeometry::create(std::move(options));
 }
 
-Result<std::optional<DiskUse>> disk_from_wire(const WireWelcome& wire) {
+Result<std::optional<DiskConfig>> disk_from_wire(const WireWelcome& wire) {
   TIERCEL_TRY(check_flag("has_disk", wire.has_disk));
   TIERCEL_TRY(check_flag("disk_register_memory", wire.disk_register_memory));
   if (wire.disk_sync > static_cast<uint8_t>(DiskSync::kInterval)) {
@@ -228,16 +228,16 @@ Result<std::optional<DiskUse>> disk_from_wire(const WireWelcome& wire) {
                           static_cast<uint64_t>(wire.disk_sync_interval_ns) |
                           static_cast<uint64_t>(wire.disk_stuck_after_ns);
     if (rest != 0) return refuse("field of a disk that is not there", rest, "0");
-    return std::optional<DiskUse>();
+    return std::optional<DiskConfig>();
   }
-  DiskUse disk;
+  DiskConfig disk;
   disk.sync = static_cast<DiskSync>(wire.disk_sync);
   disk.io = static_cast<DiskIoWay>(wire.disk_io);
   disk.register_memory = wire.disk_register_memory == 1;
   disk.queue_depth = wire.disk_queue_depth;
   disk.sync_interval = Duration(wire.disk_sync_interval_ns);
   disk.stuck_after = Duration(wire.disk_stuck_after_ns);
-  return std::optional<DiskUse>(disk);
+  return std::optional<DiskConfig>(disk);
 }
 
 Sha256Digest digest_of(const WireGeometry& wire) {
@@ -266,7 +266,7 @@ Status check_device(const WelcomeMessage& welcome) {
   return {};
 }
 
-Status check_disk(const DiskUse& disk) {
+Status check_disk(const DiskConfig& disk) {
   if (disk.queue_depth < 1 || disk.queue_depth > kDiskQueueDepthMax) {
     return refuse("disk queue depth", disk.queue_depth,
                   "1 to " + std::to_string(kDiskQueueDepthMax));
@@ -303,7 +303,7 @@ Status check_welcome(const WelcomeMessage& welcome) {
     return refuse("length of the store's URL", welcome.store_url.size(),
                   "0 to " + std::to_string(kStoreUrlBytesMax));
   }
-  TIERCEL_TRY(check_disk(welcome.disk.value_or(DiskUse{})));
+  TIERCEL_TRY(check_disk(welcome.disk.value_or(DiskConfig{})));
   return check_device(welcome);
 }
 

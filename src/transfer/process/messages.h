@@ -45,17 +45,6 @@ struct DeviceGroupPlace {
   uint32_t block_count = 0;
 };
 
-// How a rank uses its files of the disk tier, whose descriptors come with the welcome.
-struct DiskUse {
-  DiskSync sync = DiskSync::kNone;
-  DiskIoWay io = DiskIoWay::kAuto;
-  bool register_memory = true;
-  uint32_t queue_depth = 64;
-  Duration sync_interval = std::chrono::seconds(1);
-  Duration stuck_after = std::chrono::seconds(2);
-  friend bool operator==(const DiskUse&, const DiskUse&) = default;
-};
-
 // Descriptors come with it in this order: channel, host memory, eventfd that wakes the rank,
 // eventfd that announces completions; device memory if device_bytes > 0; data and metadata file of
 // the disk tier if there is one.
@@ -72,7 +61,8 @@ struct WelcomeMessage {
   uint64_t device_bytes = 0;                    // 0: none
   std::vector<DeviceGroupPlace> device_groups;  // one for each group if there is a device
   std::string store_url;                        // empty: none
-  std::optional<DiskUse> disk;
+  // How the rank uses its files of the disk tier; what concerns the folder stays behind.
+  std::optional<DiskConfig> disk;
 
   size_t fd_count() const;
 };

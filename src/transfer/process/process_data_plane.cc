@@ -146,6 +146,9 @@ class Plane final : public ProcessDataPlane {
   int completion_fd() const override { return epoll_.get(); }
 
   RankStats stats(uint32_t rank) const override { return link(rank).stats(); }
+  StoreCondition disk_condition(uint32_t rank) const override {
+    return link(rank).disk_condition();
+  }
   uint64_t memory_epoch(uint32_t rank) const override { return link(rank).memory_epoch(); }
   RankStatus rank_status(uint32_t rank) const override { return link(rank).status(); }
   const std::string& socket_path() const override { return socket_path_; }

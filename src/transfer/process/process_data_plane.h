@@ -82,7 +82,7 @@ struct ProcessRank {
   // Files of the disk tier, borrowed likewise; both −1 without one.
   int disk_data_fd = -1;
   int disk_metadata_fd = -1;
-  DiskUse disk;
+  DiskConfig disk;
 };
 
 struct ProcessPlaneOptions {

@@ -50,6 +50,7 @@ class RankLink {
   RankStatus status() const;
   uint64_t memory_epoch() const { return memory_epoch_; }
   RankStats stats() const;
+  StoreCondition disk_condition() const;
 
   // A rank that is up, or one that ends operations itself.
   size_t capacity() const;

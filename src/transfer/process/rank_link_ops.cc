@@ -36,6 +36,10 @@ RankStats RankLink::stats() const {
   return port_ ? sum(stats_before_, port_->stats()) : stats_before_;
 }
 
+StoreCondition RankLink::disk_condition() const {
+  return port_ ? port_->disk_condition() : stats_before_.disk.condition;
+}
+
 size_t RankLink::capacity() const {
   const size_t used = outstanding_.size() + ended_.size();
   return used < context_.options.ring_ops ? context_.options.ring_ops - used : 0;

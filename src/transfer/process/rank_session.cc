@@ -199,19 +199,15 @@ class Session final : public RankSession {
     return {};
   }
 
-  Result<std::unique_ptr<RankDisk>> open_disk(const DiskUse& use, std::span<FileDescriptor, 2> fds,
+  Result<std::unique_ptr<RankDisk>> open_disk(const DiskConfig& config,
+                                              std::span<FileDescriptor, 2> fds,
                                               std::span<std::byte> host) {
     TIERCEL_TRY_ASSIGN(disk_files_,
                        read_disk_rank_files(std::move(fds[0]), std::move(fds[1]), parts_.rank));
     TIERCEL_TRY_ASSIGN(const SlotGeometry geometry, disk_geometry_of(disk_files_.header));
-    DiskConfig config;
-    config.sync = use.sync;
-    config.sync_interval = use.sync_interval;
-    config.io = use.io;
-    config.queue_depth = use.queue_depth;
-    config.register_memory = use.register_memory;
-    config.stuck_after = use.stuck_after;
-    return open_rank_disk(config, parts_.rank, geometry, disk_files_, host, clock_);
+    auto disk = open_rank_disk(config, parts_.rank, geometry, disk_files_, host, clock_);
+    disk_files_.payload_checksums = {};  // the disk has its own
+    return disk;
   }
 
   RankParts parts_;

@@ -27,12 +27,14 @@ WelcomeMessage sample() {
   welcome.device_bytes = 5001 * 4 + 8192 * 2;
   welcome.device_groups = {{0, 4}, {5001 * 4, 2}};
   welcome.store_url = "memory:pool?bytes=1MiB";
-  welcome.disk = DiskUse{.sync = DiskSync::kInterval,
-                         .io = DiskIoWay::kThreads,
-                         .register_memory = false,
-                         .queue_depth = 7,
-                         .sync_interval = std::chrono::milliseconds(30),
-                         .stuck_after = std::chrono::milliseconds(90)};
+  DiskConfig disk;
+  disk.sync = DiskSync::kInterval;
+  disk.io = DiskIoWay::kThreads;
+  disk.register_memory = false;
+  disk.queue_depth = 7;
+  disk.sync_interval = std::chrono::milliseconds(30);
+  disk.stuck_after = std::chrono::milliseconds(90);
+  welcome.disk = disk;
   return welcome;
 }
 
@@ -83,10 +85,10 @@ TEST(Messages, DiskThatCannotBeUsedIsRefused) {
     change(*welcome.disk);
     return check_welcome(welcome).code() == Code::kInvalid;
   };
-  EXPECT_TRUE(refused([](DiskUse& disk) { disk.queue_depth = 0; }));
-  EXPECT_TRUE(refused([](DiskUse& disk) { disk.queue_depth = 4097; }));
-  EXPECT_TRUE(refused([](DiskUse& disk) { disk.sync_interval = Duration(0); }));
-  EXPECT_TRUE(refused([](DiskUse& disk) { disk.stuck_after = Duration(-1); }));
+  EXPECT_TRUE(refused([](DiskConfig& disk) { disk.queue_depth = 0; }));
+  EXPECT_TRUE(refused([](DiskConfig& disk) { disk.queue_depth = 4097; }));
+  EXPECT_TRUE(refused([](DiskConfig& disk) { disk.sync_interval = Duration(0); }));
+  EXPECT_TRUE(refused([](DiskConfig& disk) { disk.stuck_after = Duration(-1); }));
 }
 
 TEST(Messages, HelloArrivesAsItWasSent) {
