@@ -62,8 +62,8 @@ Status TinyEngine::open_parts(std::shared_ptr<StoreRegistry> registry) {
   config.huge_pages = false;
   TIERCEL_TRY_ASSIGN(local_, LocalCache::open(config, clock_, std::move(registry)));
   TIERCEL_TRY_ASSIGN(prefix_, PrefixCache::create(config.cache, local_->cache()));
-  TIERCEL_TRY_ASSIGN(manager_, ResourceManager::create(options_.scheduler, config.cache,
-                                                       local_->cache(), *prefix_, clock_));
+  TIERCEL_TRY_ASSIGN(
+      manager_, ResourceManager::create(options_.scheduler, local_->cache(), *prefix_, clock_));
   return {};
 }
 

@@ -272,6 +272,9 @@ class Cache {
   // same index.
   std::string check(bool quiet, uint64_t device_holds = 0) const;
 
+  // As it was made, `with_store` as it really is.
+  const CacheConfig& config() const;
+
   // For the engine's device tier (engine/prefix_cache.h), which keeps its places in the same index.
   BlockIndex& index();
 

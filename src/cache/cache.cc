@@ -427,6 +427,7 @@ bool Cache::closed() const { return impl_->closed(); }
 std::string Cache::check(bool quiet, uint64_t device_holds) const {
   return impl_->check(quiet, device_holds);
 }
+const CacheConfig& Cache::config() const { return impl_->config(); }
 BlockIndex& Cache::index() { return impl_->index(); }
 
 }  // namespace tiercel

@@ -72,6 +72,7 @@ class Cache::Impl {
   void close(TimePoint deadline);
   bool closed() const;
   std::string check(bool quiet, uint64_t device_holds) const;
+  const CacheConfig& config() const { return config_; }
   BlockIndex& index() { return index_; }
 
  private:

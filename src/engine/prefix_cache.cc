@@ -330,31 +330,24 @@ bool PrefixCache::may_compute(RequestId request) const {
   return found != admitted_.end() && !found->second.device_busy;
 }
 
-Result<uint32_t> PrefixCache::replace_busy(RequestId request) {
+uint32_t PrefixCache::part_from_busy(RequestId request) {
   const auto found = admitted_.find(request);
-  if (found == admitted_.end()) return not_admitted(request);
+  if (found == admitted_.end() || !found->second.device_busy) return 0;
   Admitted& admitted = found->second;
-  if (!admitted.device_busy) return 0;
-  const uint32_t count = admitted.load_end - admitted.load_cut;
-  // In place of the last `count` blocks: allocated behind the others, then exchanged.
-  std::vector<DeviceBlockId> fresh(size_t{count} * groups());
-  uint32_t taken = 0;
-  if (count > available_blocks()) return no_space(request, admitted.block_count).error();
-  for (; taken < fresh.size(); ++taken) {
-    if (!allocate(taken / count, &fresh[taken])) break;
+  for (uint32_t group = 0; group < groups(); ++group) {
+    for (uint32_t position = admitted.load_cut; position < admitted.block_count; ++position) {
+      const DeviceBlockId block = std::exchange(admitted.at(group, position), kNoDeviceBlock);
+      if (position < admitted.load_end) {
+        admitted.parked.emplace_back(group, block);
+      } else {
+        unreference(group, block);
+      }
+    }
   }
-  if (taken < fresh.size()) {
-    for (uint32_t entry = 0; entry < taken; ++entry) unreference(entry / count, fresh[entry]);
-    return no_space(request, admitted.block_count).error();
-  }
-  for (uint32_t entry = 0; entry < taken; ++entry) {
-    DeviceBlockId& block = admitted.at(entry / count, admitted.load_cut + entry % count);
-    admitted.parked.emplace_back(entry / count, block);
-    block = fresh[entry];
-  }
-  admitted.load_end = admitted.load_cut;
+  const uint32_t parted = admitted.load_end - admitted.load_cut;
+  admitted.block_count = admitted.load_end = admitted.load_cut;
   admitted.device_busy = false;
-  return taken;
+  return parted;
 }
 
 Status PrefixCache::commit(RequestId request, uint64_t token_count) {

@@ -50,7 +50,7 @@ class PrefixCache {
 
   struct Admission {
     uint32_t device_blocks = 0;  // leading blocks that were on the device
-    // Without gaps between the groups. Valid until the request is extended, has blocks replaced, or
+    // Without gaps between the groups. Valid until the request is extended, parts from some, or
     // ends; see block_table().
     BlockTable block_table;
   };
@@ -68,7 +68,8 @@ class PrefixCache {
   Result<BlockTable> extend(RequestId request, std::span<const BlockKey> keys,
                             uint32_t block_count);
 
-  // Of an admitted request, else empty. Valid as Admission's.
+  // Of an admitted request, else empty. Valid as Admission's; extend() may move it even if it
+  // fails.
   BlockTable block_table(RequestId request) const;
 
   // Loads what the tiers below have behind the device's part, of the keys named at admission; see
@@ -77,12 +78,13 @@ class PrefixCache {
 
   // Whether the engine may compute into the request's blocks behind what was loaded. False after a
   // load that ran out of time, until the transfer has let go of the blocks (kDeviceReleased) or
-  // others have been put in their place (replace_busy).
+  // the request has parted from them (part_from_busy).
   bool may_compute(RequestId request) const;
 
-  // Gives the request other blocks for those that a late load may still write to, which are kept
-  // back until it has let go. Returns how many. kNoSpace if the pool cannot give them now.
-  Result<uint32_t> replace_busy(RequestId request);
+  // The request parts from the blocks that a late load may still write to, and from those behind:
+  // it keeps what is before the cut, and extend() gives others. They come back once the transfer
+  // has let go. Returns how many positions were given up to the transfer.
+  uint32_t part_from_busy(RequestId request);
 
   // As Cache::commit: full blocks before `token_count` can be shared now, and are saved by write
   // policy. kBusy unless may_compute().

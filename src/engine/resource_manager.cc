@@ -12,22 +12,21 @@
 namespace tiercel {
 
 Result<std::unique_ptr<ResourceManager>> ResourceManager::create(
-    const ResourceManagerConfig& config, const CacheConfig& cache_config, Cache& cache,
-    PrefixCache& prefix, const Clock& clock, LoadAdvice* advice) {
+    const ResourceManagerConfig& config, Cache& cache, PrefixCache& prefix, const Clock& clock,
+    LoadAdvice* advice) {
   TIERCEL_TRY(config.validate());
-  TIERCEL_TRY_ASSIGN(const Namespace name_space, make_namespace(cache_config.spec));
-  return std::unique_ptr<ResourceManager>(std::make_unique<ResourceManagerImpl>(
-      config, cache_config, name_space, cache, prefix, clock, advice));
+  TIERCEL_TRY_ASSIGN(const Namespace name_space, make_namespace(cache.config().spec));
+  return std::unique_ptr<ResourceManager>(
+      std::make_unique<ResourceManagerImpl>(config, name_space, cache, prefix, clock, advice));
 }
 
 ResourceManagerImpl::ResourceManagerImpl(const ResourceManagerConfig& config,
-                                         const CacheConfig& cache_config,
                                          const Namespace& name_space, Cache& cache,
                                          PrefixCache& prefix, const Clock& clock,
                                          LoadAdvice* advice)
     : config_(config),
-      block_tokens_(cache_config.spec.block_tokens),
-      with_store_(cache_config.with_store),
+      block_tokens_(cache.config().spec.block_tokens),
+      with_store_(cache.config().with_store),
       namespace_(name_space),
       cache_(cache),
       prefix_(prefix),
@@ -183,8 +182,7 @@ void ResourceManagerImpl::send_back(Entry& entry, bool drop) {
   (void)(keeps_saves ? prefix_.finish(entry.id) : prefix_.abort(entry.id));
   entry.state = RequestState::kWaiting;
   if (entry.is_private) entry.sequence.reset();
-  entry.is_private = entry.has_computed = entry.looked_at = entry.in_cache = entry.is_busy =
-      entry.waits = false;
+  entry.is_private = entry.has_computed = entry.looked_at = entry.in_cache = entry.waits = false;
   entry.computed_tokens = 0;
   entry.device_blocks = entry.hit_blocks = entry.shared_blocks = 0;
   entry.table = {};

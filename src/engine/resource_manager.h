@@ -65,7 +65,7 @@ std::string_view to_string(EngineRole role);
 struct ResourceManagerConfig {
   EngineRole role = EngineRole::kMixed;
   uint32_t step_tokens_max = 8192;           // tokens of one batch; at least running_max
-  uint32_t prefill_chunk_tokens_max = 2048;  // of one request in one batch; 1 to step_tokens_max
+  uint32_t prefill_chunk_tokens_max = 2048;  // of one request in one batch; at least 1
   uint32_t running_max = 256;                // requests with device blocks; 1 to 65536
   uint32_t waiting_max = 65536;              // requests without; 1 to 2^20
   uint64_t context_tokens_max = 131'072;     // prompt and outputs of one request; 2 to 2^32
@@ -128,20 +128,19 @@ struct ResourceManagerStats {
   uint64_t device_hit_tokens = 0, loaded_tokens = 0;  // by admissions
   uint64_t prefetches = 0, prefetches_late = 0;       // started; not whole at the deadline
   uint64_t loads = 0, loads_short = 0;                // started; brought less than was ready
-  uint64_t shared_waits = 0;     // admissions put off because another request loads the same blocks
-  uint64_t blocks_replaced = 0;  // device blocks given up to a late load and replaced by others
-  uint64_t lost_tokens = 0;      // scheduled, but not computed (fail_step, or no result)
+  uint64_t shared_waits = 0;   // admissions put off because another request loads the same blocks
+  uint64_t blocks_parted = 0;  // positions whose device blocks were left to a late load
+  uint64_t lost_tokens = 0;    // scheduled, but not computed (fail_step, or no result)
   // Gauges.
   uint64_t waiting = 0, prefetching = 0, loading = 0, running = 0, handing_over = 0;
 };
 
 class ResourceManager {
  public:
-  // All of them are borrowed and must outlive the object: `cache` made from `cache_config`,
-  // `prefix` over it, the clock of both, and `advice` (null: none). Nobody else may poll `cache` or
+  // All of them are borrowed and must outlive the object: the cache, `prefix` over it,
+  // their clock, and `advice` (null: none). Nobody else may poll `cache` or
   // `prefix`, or admit requests there. kInvalid as ResourceManagerConfig::validate.
   static Result<std::unique_ptr<ResourceManager>> create(const ResourceManagerConfig& config,
-                                                         const CacheConfig& cache_config,
                                                          Cache& cache, PrefixCache& prefix,
                                                          const Clock& clock,
                                                          LoadAdvice* advice = nullptr);

@@ -24,7 +24,7 @@ Status ResourceManagerConfig::validate() const {
   TIERCEL_TRY(in_range("running_max", running_max, 1, 65536));
   // Each running request can always decode.
   TIERCEL_TRY(in_range("step_tokens_max", step_tokens_max, running_max, uint64_t{1} << 24));
-  TIERCEL_TRY(in_range("prefill_chunk_tokens_max", prefill_chunk_tokens_max, 1, step_tokens_max));
+  TIERCEL_TRY(in_range("prefill_chunk_tokens_max", prefill_chunk_tokens_max, 1, uint64_t{1} << 24));
   TIERCEL_TRY(in_range("waiting_max", waiting_max, 1, uint64_t{1} << 20));
   TIERCEL_TRY(in_range("context_tokens_max", context_tokens_max, 2, uint64_t{1} << 32));
   TIERCEL_TRY(in_range("prefetching_max", prefetching_max, 0, uint64_t{1} << 20));

@@ -43,7 +43,6 @@ struct EngineEntry {
   bool looked_at = false;     // whether to prefetch for it has been decided
   bool in_cache = false;      // Cache knows it, though it is not admitted
   bool in_batch = false;
-  bool is_busy = false;       // loaded too late: waits for other blocks or for its own
   bool waits = false;         // until nobody loads `awaited_key`
   bool announces = false;     // loads `announced_key` and what is behind
   uint32_t batch_tokens = 0;  // in the open batch
@@ -62,9 +61,8 @@ struct EngineEntry {
 
 class ResourceManagerImpl final : public ResourceManager {
  public:
-  ResourceManagerImpl(const ResourceManagerConfig& config, const CacheConfig& cache_config,
-                      const Namespace& name_space, Cache& cache, PrefixCache& prefix,
-                      const Clock& clock, LoadAdvice* advice);
+  ResourceManagerImpl(const ResourceManagerConfig& config, const Namespace& name_space,
+                      Cache& cache, PrefixCache& prefix, const Clock& clock, LoadAdvice* advice);
 
   Status add(EngineRequest request) override;
   Status abort(RequestId request) override;
@@ -113,7 +111,6 @@ class ResourceManagerImpl final : public ResourceManager {
   void poll_cache();
   void on_event(const CacheEvent& event);
   void on_load_done(Entry& entry, const CacheEvent& event);
-  void on_loaded(Entry& entry);
   void schedule_running();
   // Puts it into the batch with as many tokens as it may have.
   Room schedule_one(Entry& entry, uint32_t budget);

@@ -61,11 +61,10 @@ void ResourceManagerImpl::on_event(const CacheEvent& event) {
       waiting_.insert(&entry);
       return;
     case EventKind::kLoadDone:
-      if (entry.state == RequestState::kLoading && !entry.is_busy) on_load_done(entry, event);
+      if (entry.state == RequestState::kLoading) on_load_done(entry, event);
       return;
     case EventKind::kDeviceReleased:
-      if (entry.is_busy && prefix_.may_compute(entry.id)) on_loaded(entry);
-      return;
+      return;  // PrefixCache's business
   }
 }
 
@@ -77,14 +76,10 @@ void ResourceManagerImpl::on_load_done(Entry& entry, const CacheEvent& event) {
   stats_.loaded_tokens += loaded;
   if (entry.finished.preemptions == 0) entry.finished.loaded_tokens = loaded;
   if (event.device_busy) {
-    entry.is_busy = true;  // until it has other blocks, or these are free of the transfer
-  } else {
-    on_loaded(entry);
+    stats_.blocks_parted += prefix_.part_from_busy(entry.id);
+    entry.table = prefix_.block_table(entry.id);
+    entry.device_blocks = entry.table.block_count;
   }
-}
-
-void ResourceManagerImpl::on_loaded(Entry& entry) {
-  entry.is_busy = false;
   entry.state = RequestState::kRunning;
   share(entry);  // others wait for what it has loaded
 }
@@ -92,15 +87,6 @@ void ResourceManagerImpl::on_loaded(Entry& entry) {
 void ResourceManagerImpl::schedule_running() {
   decodes_left_ = 0;
   for (Entry* entry : running_) {
-    if (entry->is_busy) {
-      const auto replaced = prefix_.replace_busy(entry->id);
-      if (replaced) {
-        stats_.blocks_replaced += *replaced;
-        on_loaded(*entry);
-      } else {
-        is_short_ = true;
-      }
-    }
     if (entry->state == RequestState::kRunning && entry->pending_tokens() == 1) ++decodes_left_;
   }
   for (size_t i = 0; i < running_.size();) {
@@ -118,9 +104,15 @@ void ResourceManagerImpl::schedule_running() {
 }
 
 ResourceManagerImpl::Room ResourceManagerImpl::schedule_one(Entry& entry, uint32_t budget) {
-  const uint64_t count =
+  uint64_t count =
       std::min<uint64_t>({entry.pending_tokens(), budget, config_.prefill_chunk_tokens_max});
   if (count == 0) return Room::kNotNow;
+  // A shorter chunk, rather than that another request is preempted for a longer one.
+  const uint64_t room_tokens =
+      (uint64_t{entry.device_blocks} + prefix_.available_blocks()) * block_tokens_;
+  if (room_tokens > entry.computed_tokens) {
+    count = std::min(count, room_tokens - entry.computed_tokens);
+  }
   const uint64_t end = entry.computed_tokens + count;
   const Room room = make_room(entry, end);
   if (room != Room::kGiven) return room;
@@ -148,6 +140,7 @@ ResourceManagerImpl::Room ResourceManagerImpl::make_room(Entry& entry, uint64_t 
       wait_for_leaving_until_.reset();
       return Room::kGiven;
     }
+    entry.table = prefix_.block_table(entry.id);  // may have moved
     is_short_ = true;
     const TimePoint now = clock_.now();
     if (prefix_.leaving_blocks() > 0) {
