@@ -23,6 +23,7 @@ std::span<const BenchSubject> bench_subjects() {
       BenchSubject{"copy", check_bench_copy, bench_copy},
       BenchSubject{"ring", nothing_to_check, bench_ring},
       BenchSubject{"cache", check_bench_cache, bench_cache},
+      BenchSubject{"engine", nothing_to_check, bench_engine},
       BenchSubject{"disk", check_bench_disk, bench_disk},
   };
   return kSubjects;

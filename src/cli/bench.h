@@ -74,6 +74,7 @@ Result<BenchFigures> bench_host(const BenchOptions& options, const BenchContext&
 Result<BenchFigures> bench_copy(const BenchOptions& options, const BenchContext& context);
 Result<BenchFigures> bench_ring(const BenchOptions& options, const BenchContext& context);
 Result<BenchFigures> bench_cache(const BenchOptions& options, const BenchContext& context);
+Result<BenchFigures> bench_engine(const BenchOptions& options, const BenchContext& context);
 Result<BenchFigures> bench_disk(const BenchOptions& options, const BenchContext& context);
 
 struct BenchSubject {

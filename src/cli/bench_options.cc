@@ -92,7 +92,7 @@ OptionTable bench_option_table() {
                         known_subjects()));
   table.add(
       number("runs", "Runs of each measurement, each beside one of its limit", "9", 1, 10000));
-  table.add(number("tokens", "Tokens of one request (key, cache)", "50000", 1, 10e6));
+  table.add(number("tokens", "Tokens of one request (key, cache, engine)", "50000", 1, 10e6));
   table.add(number("block_tokens", "Tokens of a block", "16", 1, 65536));
   table.add(number("index_blocks", "Blocks of the larger index (index)", "1000000", 1, 100e6));
   table.add(number("checksum_bytes", "Largest piece to checksum (checksum)", "16MiB", 1, 1u << 30,
