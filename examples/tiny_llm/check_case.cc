@@ -9,7 +9,7 @@ namespace {
 // A chunk that is no multiple of a block: blocks fill over several steps.
 constexpr uint32_t kOddChunk = 5;
 // Of the largest request and little more, so that requests beside each other do not fit.
-constexpr uint32_t kTightPool = 22;
+constexpr uint32_t kTightPool = 20;
 // What the waves need together, so that nothing stays on the device for long.
 constexpr uint32_t kSmallPool = 32;
 
@@ -31,6 +31,12 @@ constexpr std::array kCases = {
               .chunk_tokens = kOddChunk,
               .aborts = true,
               .wants_loads = true},
+    CheckCase{.name = "+ host, device lost",
+              .host = true,
+              .chunk_tokens = kOddChunk,
+              .loses_device = true,
+              .wants_loads = true,
+              .wants_preemptions = true},
     CheckCase{.name = "+ disk, restart",
               .host = true,
               .disk = true,
@@ -46,6 +52,14 @@ constexpr std::array kCases = {
               .turn = CheckTurn::kSecondEngine,
               .wants_loads = true,
               .wants_store = true},
+    CheckCase{.name = "+ store with faults",
+              .host = true,
+              .store = true,
+              .device_blocks = kSmallPool,
+              .turn = CheckTurn::kSecondEngine,
+              .faulty_store = true,
+              .wants_loads = true,
+              .wants_store = true},
     CheckCase{.name = "all of it",
               .host = true,
               .disk = true,
@@ -55,6 +69,7 @@ constexpr std::array kCases = {
               .chunk_tokens = kOddChunk,
               .turn = CheckTurn::kRestart,
               .aborts = true,
+              .save_preempted = false,
               .wants_device_hits = true,
               .wants_loads = true,
               .wants_disk = true},

@@ -29,8 +29,12 @@ struct CheckCase {
   uint32_t chunk_tokens = 64;  // of one request in one step
   uint32_t step_tokens = 128;
   CheckTurn turn = CheckTurn::kNone;
-  bool aborts = false;  // every request has a twin that is aborted on its way
-  bool roles = false;   // prompts by a prefill instance, the rest by a decode instance
+  bool aborts = false;         // every request has a twin that is aborted on its way
+  bool roles = false;          // prompts by a prefill instance, the rest by a decode instance
+  bool faulty_store = false;   // in place of the one that the user has chosen
+  bool loses_device = false;   // now and then nothing is left of what the device held
+  bool cache_outputs = true;   // as ResourceManagerConfig
+  bool save_preempted = true;  // as ResourceManagerConfig
   // Without these the case would not have tested what it is for.
   bool wants_device_hits = false;
   bool wants_loads = false;

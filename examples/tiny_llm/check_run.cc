@@ -14,6 +14,11 @@ using namespace std::chrono_literals;
 constexpr uint64_t kOldWeightsSeed = 1, kNewWeightsSeed = 2;
 constexpr uint64_t kDiskBytes = 64ull << 20;
 constexpr uint32_t kRunningMax = 8;
+constexpr uint64_t kStepsBetweenLosses = 15;
+// Fails, cuts and damages, and says ok to some of it.
+constexpr const char* kFaultyStore =
+    "faulty+memory:faulty?fault_seed=7&fault_error=0.1&fault_corrupt=0.2&fault_truncate=0.1"
+    "&fault_delay=0.2&fault_delay_max=2ms";
 
 // One case under way.
 class CaseRun {
@@ -68,7 +73,10 @@ class CaseRun {
     options.host = case_.host;
     options.share = case_.share;
     options.fault = world_.options().fault;
-    if (case_.store) options.store_url = world_.options().store_url;
+    if (case_.store)
+      options.store_url = case_.faulty_store ? kFaultyStore : world_.options().store_url;
+    options.scheduler.cache_outputs = case_.cache_outputs;
+    options.scheduler.save_preempted = case_.save_preempted;
     if (case_.disk) {
       options.disk.path = world_.options().disk_folder;
       options.disk.instance = instance_name();
@@ -153,7 +161,10 @@ class CaseRun {
   }
 
   Status finish_wave(TinyEngine& engine, const Asked& asked) {
-    TIERCEL_TRY(engine.run());
+    while (!engine.idle()) {
+      if (case_.loses_device && ++steps_ % kStepsBetweenLosses == 0) engine.lose_device();
+      TIERCEL_TRY(engine.step());
+    }
     for (const auto& [request, item] : asked) {
       TIERCEL_TRY_ASSIGN(const TinyEngine::Ended ended, engine.take_ended(request));
       compare(ended, *item);
@@ -271,6 +282,7 @@ class CaseRun {
   CaseOutcome outcome_;
   Random random_{7};
   bool opened_ = false;
+  uint64_t steps_ = 0;  // of waves, for losses
   uint64_t last_request_ = 0;
 };
 

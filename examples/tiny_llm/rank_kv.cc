@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tiny_llm/rank_kv.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -84,6 +85,10 @@ void RankKv::read(KvPart part, const KvPlace& place, uint32_t kv_head, std::span
     std::memcpy(&item, source + i * sizeof item, sizeof item);
     row[i] = from_bf16(item);
   }
+}
+
+void RankKv::fill(std::byte value) {
+  std::fill(memory_->memory().begin(), memory_->memory().end(), value);
 }
 
 std::span<std::byte> RankKv::block_bytes(KvPart part, uint32_t layer, DeviceBlockId block) {

@@ -48,6 +48,8 @@ class RankKv {
   // One head of one token; `row` has head_dim elements.
   void read(KvPart part, const KvPlace& place, uint32_t kv_head, std::span<float> row) const;
 
+  void fill(std::byte value);
+
   // One layer's share of a block, as it stands in memory.
   std::span<std::byte> block_bytes(KvPart part, uint32_t layer, DeviceBlockId block);
   std::span<const std::byte> block_bytes(KvPart part, uint32_t layer, DeviceBlockId block) const;

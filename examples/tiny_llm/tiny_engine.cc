@@ -62,8 +62,8 @@ Status TinyEngine::open_parts(std::shared_ptr<StoreRegistry> registry) {
   config.huge_pages = false;
   TIERCEL_TRY_ASSIGN(local_, LocalCache::open(config, clock_, std::move(registry)));
   TIERCEL_TRY_ASSIGN(prefix_, PrefixCache::create(config.cache, local_->cache()));
-  TIERCEL_TRY_ASSIGN(manager_, ResourceManager::create(options_.scheduler, config.cache,
-                                                       local_->cache(), *prefix_, clock_));
+  TIERCEL_TRY_ASSIGN(
+      manager_, ResourceManager::create(options_.scheduler, local_->cache(), *prefix_, clock_));
   return {};
 }
 
@@ -132,6 +132,7 @@ Status TinyEngine::take_batch(const Batch& batch) {
   const uint32_t vocabulary = weights_.model->config().vocabulary;
   std::vector<float> logits(samples * vocabulary);
   weights_.model->forward(ranks_, chunks, logits);
+  if (loses_device_) return fail_step(batch.step);
 
   std::vector<StepResult> results;
   std::span<const float> rest(logits);
@@ -244,9 +245,15 @@ void TinyEngine::plant(const ScheduledRequest& scheduled) {
 }
 
 bool TinyEngine::must_let_transfers_end() const {
-  return (options_.fault == PlantedFault::kByteFlip ||
+  return (loses_device_ || options_.fault == PlantedFault::kByteFlip ||
           options_.fault == PlantedFault::kSwapBlocks) &&
          !local_->cache().idle();
+}
+
+Status TinyEngine::fail_step(uint64_t step) {
+  loses_device_ = false;
+  for (RankKv& rank : ranks_) rank.fill(std::byte{0x7f});
+  return manager_->fail_step(step, true);
 }
 
 void TinyEngine::take_finished() {

@@ -91,6 +91,10 @@ class TinyEngine {
   // with KV of the old weights have no reference any more, and are not compared.
   void change_weights(const TinyWeightsRevision& weights, bool announce);
 
+  // The next step that runs anything fails, and with it goes all that stands in device memory, as
+  // if the ranks had been started anew.
+  void lose_device() { loses_device_ = true; }
+
   const TinyFindings& findings() const { return findings_; }
   ResourceManagerStats scheduler_stats() const { return manager_->stats(); }
   CacheStats cache_stats() const { return local_->cache().stats(); }
@@ -123,8 +127,9 @@ class TinyEngine {
   void complain(RequestId request, uint32_t block, const char* when,
                 const KvDifference& difference);
   void plant(const ScheduledRequest& scheduled);
-  // A fault in device memory is planted only while no transfer reads or writes there.
+  // Device memory is changed behind Tiercel's back only while no transfer reads or writes there.
   bool must_let_transfers_end() const;
+  Status fail_step(uint64_t step);
   void take_finished();
   Status wait_for_something();
 
@@ -139,7 +144,8 @@ class TinyEngine {
   std::unordered_map<RequestId, Ended> ended_;
   TinyFindings findings_;
   std::set<std::pair<RequestId, uint32_t>> wrong_;  // request and position of the block
-  TimePoint moved_;                                 // when a step last had something to run
+  bool loses_device_ = false;
+  TimePoint moved_;  // when a step last had something to run
 };
 
 }  // namespace tiercel::tiny

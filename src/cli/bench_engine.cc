@@ -224,7 +224,7 @@ class EngineBench {
       const double schedule_us = kMicrosecondsPerSecond * seconds_of(context_.clock, [&] {
                                    batch = &engine->manager().schedule();
                                  });
-      const Switches ended = switches();
+      const Switches scheduled = switches();
       const auto& results = engine->results_of(*batch);
       Status status;
       const double complete_us = kMicrosecondsPerSecond * seconds_of(context_.clock, [&] {
@@ -235,7 +235,8 @@ class EngineBench {
                                  });
       TIERCEL_TRY(status);
       if (step < warm_up) continue;
-      spent.voluntary += ended.voluntary - begun.voluntary;
+      const Switches ended = switches();
+      spent.voluntary += scheduled.voluntary - begun.voluntary;
       if (ended.forced != begun.forced) {
         ++pushed_aside;
         continue;

@@ -122,7 +122,8 @@ class BlockIndex {
   SlotId clear_place(NodeId node, Tier tier);           // must be there; does not release the node
   SlotId slot(NodeId node, Tier tier) const { return SlotId(place(node, tier).slot); }
 
-  // Holds: while the count is above zero no place of the node may be taken away.
+  // Holds: while the count is above zero no place of the node may be taken away, but that in the
+  // device tier (see evictable).
   void hold(NodeId node) { ++nodes_[node].hold_count; }
   // False (and counted, nothing changed) if the count was zero already: a bug of the caller.
   bool unhold(NodeId node);
@@ -134,10 +135,12 @@ class BlockIndex {
     return (window_group_mask_ >> group.value() & 1) != 0;
   }
 
-  // Whether the place in `tier` may be taken away: not held, and the prefix stays closed.
+  // Whether the place in `tier` may be taken away: not held, and the prefix stays closed. Holds say
+  // nothing of the device tier: whoever uses a device block keeps it out of its policy's lists
+  // (EvictionPolicy::suspend), and what transfers below hold stays where they need it.
   bool evictable(NodeId node, Tier tier) const {
     const Node& n = nodes_[node];
-    if (n.hold_count != 0) return false;
+    if (n.hold_count != 0 && tier != Tier::kDevice) return false;
     if ((n.tier_mask & ~tier_bit(tier)) != 0) return true;
     return n.child_count == 0 || (window_group_mask_ >> n.group & 1) != 0;
   }

@@ -7,7 +7,7 @@ import sys
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-NAME = re.compile(r"`((?:[a-z]+/)+[A-Za-z0-9_.]+)`")
+NAME = re.compile(r"`((?:[a-z_]+/)+[A-Za-z0-9_.]+)`")
 
 
 def names_in(page: str) -> list[str]:
@@ -39,7 +39,8 @@ class Promises(unittest.TestCase):
             self.assertTrue(exists(name, ROOT), name)
 
     def test_one_that_does_not_exist_is_noticed(self):
-        for name in ("key/Frame.Sings", "sim/without_shoes", "fuzz/nothing", "no/Room.Test"):
+        for name in ("key/Frame.Sings", "sim/without_shoes", "fuzz/nothing", "no/Room.Test",
+                     "examples/tiny_llm/No.Test"):
             self.assertEqual(names_in(f"| x | `{name}` |"), [name])
             self.assertFalse(exists(name, ROOT), name)
 

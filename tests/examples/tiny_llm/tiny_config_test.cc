@@ -3,6 +3,8 @@
 
 #include <cmath>
 
+#include <gtest/gtest.h>
+
 #include "tiercel/key.h"
 
 #include "tiny_llm/bf16.h"
