@@ -216,7 +216,9 @@ void MooncakeStore::add_to_draft(Draft& draft, Request kind, Item item) {
       return end_item(draft.request, item.index, Code::kNoSpace);
     }
   }
-  const uint64_t bytes_max = is_copied ? kCopiedBytesMax : kMessageBytesMax;
+  // Several must fit into the buffer, or they would only follow each other.
+  const uint64_t bytes_max =
+      is_copied ? std::min<uint64_t>(kCopiedBytesMax, buffer_.bytes() / 4) : kMessageBytesMax;
   const bool joins =
       draft.chunk != nullptr && draft.chunk->kind == kind && draft.chunk->is_copied == is_copied &&
       draft.chunk->items.size() < mooncake::kItemsMax && draft.bytes + bytes <= bytes_max &&

@@ -214,6 +214,8 @@ void Sidecar::read_socket(TimePoint now, std::vector<Message>* replies) {
   while (socket_) {
     const ssize_t size = ::recv(socket_.get(), buffer_.data(), buffer_.size(), MSG_DONTWAIT);
     if (size < 0 && errno == EINTR) continue;
+    // It has ended without reading all that we had sent. What it sent before comes after this.
+    if (size < 0 && errno == ECONNRESET) continue;
     if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
     if (size <= 0) {
       // A descriptor that has been hung up would stay readable.
