@@ -105,6 +105,16 @@ class Store {
   // registration accept everything. The memory must outlive the store or close().
   virtual Status register_memory(std::span<std::byte> memory) = 0;
 
+  // The same for memory that is the first bytes of a memfd, mapped so that changes are shared. The
+  // descriptor is only borrowed for the call.
+  virtual Status register_shared_memory(std::span<std::byte> memory, int memfd) {
+    static_cast<void>(memfd);
+    return register_memory(memory);
+  }
+  // True: bytes are moved by another process, which can use such memory where it lies; what lies
+  // elsewhere is copied.
+  virtual bool wants_shared_memory() const { return false; }
+
   virtual StoreStats stats() const = 0;
 
   virtual StoreHealth health() const { return {}; }

@@ -173,7 +173,9 @@ class Opener {
     for (uint32_t rank = 0; rank < rank_count(); ++rank) {
       RankMemory& memory = ranks.emplace_back();
       TIERCEL_TRY_ASSIGN(memory.copier, make_copier(config_, rank));
+      TIERCEL_TRY_ASSIGN(std::unique_ptr<Store> store, open_store());
       ArenaOptions arena;
+      if (store && store->wants_shared_memory()) arena.kind = ArenaKind::kMemfd;
       arena.huge_pages = config_.huge_pages;
       arena.prefault = config_.prefault;
       const bool shares_memory = config_.cache.replicated_slices && rank > 0;
@@ -182,15 +184,14 @@ class Opener {
       }
       Arena& host = shares_memory ? *ranks.front().arena : *memory.arena;
       const std::span<std::byte> host_memory = host.memory().first(geometry.tier_bytes(rank));
-      TIERCEL_TRY_ASSIGN(std::unique_ptr<Store> store, open_store());
       std::unique_ptr<RankDisk> disk;
       if (disk_ != nullptr && rank < disk_->rank_count()) {
         TIERCEL_TRY_ASSIGN(disk, disk_->make_disk(rank, host_memory, data_clock_));
       }
-      TIERCEL_TRY_ASSIGN(
-          workers.emplace_back(),
-          RankWorker::create(worker_options(rank, name_space), geometry, host_memory,
-                             memory.copier.get(), std::move(store), data_clock_, std::move(disk)));
+      TIERCEL_TRY_ASSIGN(workers.emplace_back(),
+                         RankWorker::create(worker_options(rank, name_space), geometry, host_memory,
+                                            memory.copier.get(), std::move(store), data_clock_,
+                                            std::move(disk), host.fd()));
     }
     return make_in_process_data_plane(std::move(workers), data_clock_);
   }

@@ -48,8 +48,13 @@ struct StoreInfo {
   OptionTable options;  // by convention `bytes` bounds what the store holds
   std::function<Result<std::unique_ptr<Store>>(const StoreUrl&, const StoreContext&)> open;
   // What the conformance suite opens; empty: `scheme:`. `{temp}` stands for an empty folder of the
-  // test's own.
-  std::string conformance_url;
+  // test's own, `{service}` for the address of a service that the test starts for the store.
+  std::string conformance_url = {};
+  // Where a store promises less than the others. counts_held: stats() know at once what the service
+  // holds. replaces_whole: whoever looks while a put replaces an object sees either the old or the
+  // new one; else perhaps none or, until the frame is verified, a mixture.
+  bool counts_held = true;
+  bool replaces_whole = true;
 };
 
 // A wrapper: a Store around a Store, chosen by `NAME+` in front of the scheme.

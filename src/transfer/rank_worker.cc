@@ -473,9 +473,12 @@ class RankWorker::Impl {
 Result<std::unique_ptr<RankWorker>> RankWorker::create(
     const RankWorkerOptions& options, const SlotGeometry& geometry,
     std::span<std::byte> host_memory, DeviceCopier* copier, std::unique_ptr<Store> store,
-    const Clock& clock, std::unique_ptr<RankDisk> disk) {
+    const Clock& clock, std::unique_ptr<RankDisk> disk, int host_memfd) {
   TIERCEL_TRY(check_rank_worker(options, geometry, host_memory.size(), copier));
-  if (store) TIERCEL_TRY(store->register_memory(host_memory));
+  if (store) {
+    TIERCEL_TRY(host_memfd < 0 ? store->register_memory(host_memory)
+                               : store->register_shared_memory(host_memory, host_memfd));
+  }
   return std::unique_ptr<RankWorker>(new RankWorker(std::make_unique<Impl>(
       options, geometry, host_memory, copier, std::move(store), std::move(disk), clock)));
 }

@@ -45,11 +45,11 @@ class RankWorker {
   // `host_memory` is the rank's part of the host tier, geometry.tier_bytes(rank) long. `copier` may
   // be null (no device: load and save are `unsupported`), `store` and `disk` may be null (their
   // operations are `unavailable`). kInvalid where sizes do not agree; registers the memory with the
-  // store.
+  // store. `host_memfd` is the memfd whose first bytes it is, or -1.
   static Result<std::unique_ptr<RankWorker>> create(
       const RankWorkerOptions& options, const SlotGeometry& geometry,
       std::span<std::byte> host_memory, DeviceCopier* copier, std::unique_ptr<Store> store,
-      const Clock& clock, std::unique_ptr<RankDisk> disk = nullptr);
+      const Clock& clock, std::unique_ptr<RankDisk> disk = nullptr, int host_memfd = -1);
   ~RankWorker();
 
   // Takes operations in. Each is checked (kind, group, slot, device block, token count, reserved

@@ -26,6 +26,25 @@ esac
 """
 
 
+# `python3 -m venv --clear DIR` makes a folder with a python3 that can import Mooncake once the pip
+# beside it was called, unless the machine is `offline`.
+PYTHON = """#!/bin/sh
+echo "python3 $*" >>"$MACHINE/calls"
+mkdir -p "$4/bin"
+cat >"$4/bin/pip" <<'END'
+#!/bin/sh
+echo "pip $*" >>"$MACHINE/calls"
+[ ! -e "$MACHINE/offline" ] || { echo 'no network'; exit 1; }
+touch "$MACHINE/has-mooncake"
+END
+cat >"$4/bin/python3" <<'END'
+#!/bin/sh
+[ -e "$MACHINE/has-mooncake" ]
+END
+chmod +x "$4/bin/pip" "$4/bin/python3"
+"""
+
+
 class InstallDeps(TreeTest):
     files = {"installed": "", "calls": "", "failures": ""}
 
@@ -39,9 +58,12 @@ class InstallDeps(TreeTest):
     def be_user(self, number):
         self.write("bin/id", f"#!/bin/sh\necho {number}\n", mode=0o755)
 
-    def install_deps(self, *arguments):
+    def install_deps(self, *arguments, without_mooncake=True):
         """(exit code, standard output, standard error)"""
-        environment = dict(os.environ, MACHINE=str(self.root))
+        environment = dict(os.environ, MACHINE=str(self.root), XDG_DATA_HOME=str(self.root))
+        environment.pop("TIERCEL_WITHOUT_MOONCAKE", None)
+        if without_mooncake:
+            environment["TIERCEL_WITHOUT_MOONCAKE"] = "1"
         environment["PATH"] = f"{self.root / 'bin'}{os.pathsep}{environment['PATH']}"
         run = subprocess.run(
             [str(ROOT / "scripts/install-deps"), *arguments],
@@ -125,6 +147,36 @@ class InstallDeps(TreeTest):
         code, _, messages = self.install_deps()
         self.assertEqual(code, 1)
         self.assertIn("still missing", messages)
+
+    def prepare_for_mooncake(self):
+        self.write("bin/python3", PYTHON, mode=0o755)
+        _, names, _ = self.install_deps("--list", "--for", "mooncake")
+        self.write("installed", names)
+
+    def test_mooncake_goes_into_an_environment_of_its_own_once(self):
+        self.prepare_for_mooncake()
+        code, _, messages = self.install_deps("--for", "mooncake")
+        self.assertEqual(code, 0, messages)
+        venv, pip = self.calls()
+        self.assertEqual(venv, f"python3 -m venv --clear {self.root}/tiercel/mooncake")
+        self.assertIn("mooncake-transfer-engine-non-cuda>=", pip)
+        code, _, messages = self.install_deps("--for", "mooncake")
+        self.assertEqual((code, len(self.calls())), (0, 2), messages)
+
+    def test_mooncake_that_cannot_be_had_is_a_failure_with_the_command(self):
+        self.prepare_for_mooncake()
+        self.write("offline", "")
+        code, _, messages = self.install_deps("--for", "dev", without_mooncake=False)
+        self.assertEqual(code, 1)
+        self.assertIn("no network", messages)
+        self.assertIn("/bin/pip install 'mooncake-transfer-engine-non-cuda", messages)
+        self.assertIn("TIERCEL_WITHOUT_MOONCAKE=1", messages)
+
+    def test_a_preset_does_without_mooncake_on_request(self):
+        self.prepare_for_mooncake()
+        self.write("offline", "")
+        self.assertEqual(self.install_deps("--for", "dev")[0], 0)
+        self.assertEqual(self.calls(), [])
 
     def test_a_preset_adds_what_it_needs(self):
         self.install_all()

@@ -141,7 +141,9 @@ TEST_P(StoreConformance, F30AnswersEachItemOfABatchOnItsOwn) {
   for (uint32_t number = 0; number < 10; ++number) keys.push_back(test_key(number));
   EXPECT_EQ(handle.exists(keys), there);
   EXPECT_EQ(Handle(open()).exists(keys), there) << "opened again";
-  EXPECT_EQ(handle.store().stats().objects, 8U);
+  if (GetParam().counts_held) {
+    EXPECT_EQ(handle.store().stats().objects, 8U);
+  }
 
   std::vector<GuardedBuffer> targets;
   std::vector<StoreGetItem> gets;

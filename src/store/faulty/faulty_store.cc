@@ -307,6 +307,10 @@ Status FaultyStore::register_memory(std::span<std::byte> memory) {
   return inner_->register_memory(memory);
 }
 
+Status FaultyStore::register_shared_memory(std::span<std::byte> memory, int memfd) {
+  return inner_->register_shared_memory(memory, memfd);
+}
+
 StoreStats FaultyStore::stats() const {
   StoreStats stats = inner_->stats();
   stats.failures += injected_failures_;

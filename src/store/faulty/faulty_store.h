@@ -52,6 +52,8 @@ class FaultyStore final : public Store {
   size_t poll(std::vector<StoreCompletion>* completions) override;
   int completion_fd() const override { return wake_up_.fd(); }
   Status register_memory(std::span<std::byte> memory) override;
+  Status register_shared_memory(std::span<std::byte> memory, int memfd) override;
+  bool wants_shared_memory() const override { return inner_->wants_shared_memory(); }
   // Those of the inner store, the faults that were answered added to its failures.
   StoreStats stats() const override;
   StoreHealth health() const override { return inner_->health(); }

@@ -205,6 +205,10 @@ Status GuardStore::register_memory(std::span<std::byte> memory) {
   return inner_->register_memory(memory);
 }
 
+Status GuardStore::register_shared_memory(std::span<std::byte> memory, int memfd) {
+  return inner_->register_shared_memory(memory, memfd);
+}
+
 StoreStats GuardStore::stats() const {
   StoreStats stats = inner_->stats();
   stats.failures += own_failures_;

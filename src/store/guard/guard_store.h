@@ -65,6 +65,8 @@ class GuardStore final : public Store {
   size_t poll(std::vector<StoreCompletion>* completions) override;
   int completion_fd() const override { return wake_up_ ? wake_up_->fd() : -1; }
   Status register_memory(std::span<std::byte> memory) override;
+  Status register_shared_memory(std::span<std::byte> memory, int memfd) override;
+  bool wants_shared_memory() const override { return inner_->wants_shared_memory(); }
   // Those of the inner store; what ended here without it is added to the failures.
   StoreStats stats() const override;
   // The inner store's while closed, else the breaker's.

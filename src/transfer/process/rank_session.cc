@@ -118,9 +118,9 @@ class Session final : public RankSession {
     if (welcome.disk) {
       TIERCEL_TRY_ASSIGN(disk, open_disk(*welcome.disk, std::span(message.fds).last<2>(), host));
     }
-    TIERCEL_TRY_ASSIGN(worker_,
-                       RankWorker::create(welcome.worker, welcome.geometry, host, parts_.copier,
-                                          std::move(parts_.store), clock_, std::move(disk)));
+    TIERCEL_TRY_ASSIGN(
+        worker_, RankWorker::create(welcome.worker, welcome.geometry, host, parts_.copier,
+                                    std::move(parts_.store), clock_, std::move(disk), host_->fd()));
     loop_.emplace(
         *worker_, channel, *wake_, Announcer(channel.words().announced, *announced_), clock_,
         RankLoopOptions{.spin = welcome.spin, .peer_fd = socket_.get(), .stop_fd = stop_.fd()});

@@ -11,9 +11,9 @@
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "base/child_start.h"
 #include "base/error_text.h"
 #include "base/thread.h"
-#include "transfer/process/child_start.h"
 
 namespace tiercel {
 namespace {
@@ -151,7 +151,7 @@ Spawner::Reply Spawner::spawn(const Request& request) const {
   start.parent = ::getpid();
   start.arguments = {options_.program,
                      "--socket-fd",
-                     std::to_string(kRankSocketFd),
+                     std::to_string(kChildSocketFd),
                      "--parent",
                      std::to_string(start.parent),
                      "--rank",

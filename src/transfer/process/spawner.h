@@ -21,9 +21,9 @@
 
 #include "tiercel/status.h"
 
+#include "base/child_start.h"
 #include "base/event_fd.h"
 #include "base/file_descriptor.h"
-#include "transfer/process/child_start.h"
 #include "transfer/spsc_ring.h"
 
 namespace tiercel {
@@ -55,7 +55,7 @@ class Spawner {
   Spawner(const Spawner&) = delete;
   Spawner& operator=(const Spawner&) = delete;
 
-  // Starts a process with `socket` as its descriptor kRankSocketFd. Never more than requests_max
+  // Starts a process with `socket` as its descriptor kChildSocketFd. Never more than requests_max
   // without a reply.
   void request(uint32_t rank, uint32_t start, FileDescriptor socket);
   std::optional<SpawnReply> next_reply();

@@ -119,8 +119,8 @@ int run(int argc, char** argv) {
   if (part == "exit") return 3;
   if (part == "be_killed") ::raise(SIGKILL);
   if (part == "stop_before_hello") ::raise(SIGSTOP);
-  if (part == "stop_before_ready") return stop_before_ready(kRankSocketFd);
-  if (part == "other_version") return say_other_version(kRankSocketFd);
+  if (part == "stop_before_ready") return stop_before_ready(kChildSocketFd);
+  if (part == "other_version") return say_other_version(kChildSocketFd);
 
   RankParts parts;
   parts.rank = static_cast<uint32_t>(std::stoul(std::string(argument(argc, argv, "--rank"))));
@@ -128,7 +128,7 @@ int run(int argc, char** argv) {
   StoppingCopier copier(part, 300 + 71 * parts.rank);
   parts.copier = &copier;
   if (part == "stop_in_close") parts.store = std::make_unique<StoppingStore>();
-  auto session = open_rank_session(FileDescriptor(kRankSocketFd), std::move(parts));
+  auto session = open_rank_session(FileDescriptor(kChildSocketFd), std::move(parts));
   return session && (*session)->run() ? 0 : 1;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transfer/process/child_start.h"
+#include "base/child_start.h"
 
 #include <cerrno>
 #include <filesystem>

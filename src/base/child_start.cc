@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transfer/process/child_start.h"
+#include "base/child_start.h"
 
 #include <array>
 #include <cerrno>
@@ -88,7 +88,7 @@ int run_child(void* argument) {
   // Ours are of no use to the program, and what we ignore it would ignore too.
   for (int signal = 1; signal < _NSIG; ++signal) set_default_action(signal);
   if (::syscall(SYS_setpgid, 0, 0) != 0) return failed("setpgid");
-  if (move_descriptor(plan.socket, kRankSocketFd) < 0) return failed("dup3");
+  if (move_descriptor(plan.socket, kChildSocketFd) < 0) return failed("dup3");
   if (open_as(STDIN_FILENO, "/dev/null", O_RDONLY) < 0 ||
       open_as(STDOUT_FILENO, "/dev/null", O_WRONLY) < 0) {
     return failed("open of /dev/null");
@@ -99,7 +99,7 @@ int run_child(void* argument) {
   }
   // Sockets, files and locks of an engine would stay with the program after the engine's end. Not
   // known before Linux 5.9: there close-on-exec must do.
-  ::syscall(SYS_close_range, unsigned{kRankSocketFd} + 1, ~0u, 0u);
+  ::syscall(SYS_close_range, unsigned{kChildSocketFd} + 1, ~0u, 0u);
   const uint64_t none = 0;
   ::syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, nullptr, kKernelSigsetBytes);
   ::syscall(SYS_execve, plan.program, plan.arguments, environ);

@@ -14,12 +14,12 @@
 
 namespace tiercel {
 
-inline constexpr int kRankSocketFd = 3;
+inline constexpr int kChildSocketFd = 3;
 
 struct ChildStart {
   std::string program;
   std::vector<std::string> arguments;  // with the program's name as the first
-  int socket = -1;                     // becomes its descriptor kRankSocketFd
+  int socket = -1;                     // becomes its descriptor kChildSocketFd
   std::string log_path;                // appended to as standard error; empty: ours
   pid_t parent = 0;                    // this process; the program is not run for another one
 };

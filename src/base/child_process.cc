@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/child_process.h"
+
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/error_text.h"
+#include "base/thread.h"
+
+namespace tiercel {
+namespace {
+
+std::string end_text_of(int process) {
+  siginfo_t info{};
+  // Fails where the application ignores SIGCHLD: then it is reaped already.
+  if (::waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(process), &info, WEXITED) != 0) {
+    return "has ended";
+  }
+  return (info.si_code == CLD_EXITED ? "exited with status " : "was killed by signal ") +
+         std::to_string(info.si_status);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ChildProcess>> ChildProcess::start(ChildStart start, FileDescriptor socket) {
+  TIERCEL_TRY_ASSIGN(EventFd changed, EventFd::create());
+  TIERCEL_TRY_ASSIGN(EventFd stop, EventFd::create());
+  std::unique_ptr<ChildProcess> child(
+      new ChildProcess(std::move(start), std::move(socket), std::move(changed), std::move(stop)));
+  TIERCEL_TRY_ASSIGN(child->thread_,
+                     start_thread("tiercel-child", [self = child.get()] { self->run(); }));
+  return child;
+}
+
+ChildProcess::ChildProcess(ChildStart start, FileDescriptor socket, EventFd changed, EventFd stop)
+    : start_(std::move(start)),
+      socket_(std::move(socket)),
+      owner_(::getpid()),
+      changed_(std::move(changed)),
+      stop_(std::move(stop)) {
+  start_.socket = socket_.get();
+  start_.parent = owner_;
+}
+
+ChildProcess::~ChildProcess() {
+  if (!thread_.joinable()) return;
+  if (::getpid() != owner_) {
+    thread_.detach();
+    return;
+  }
+  kill();
+  thread_.join();
+}
+
+ChildProcess::State ChildProcess::state() const {
+  MutexLock lock(mutex_);
+  return state_;
+}
+
+pid_t ChildProcess::pid() const {
+  MutexLock lock(mutex_);
+  return pid_;
+}
+
+std::string ChildProcess::end_text() const {
+  MutexLock lock(mutex_);
+  return end_text_;
+}
+
+void ChildProcess::set(State state, pid_t pid, std::string end_text) {
+  {
+    MutexLock lock(mutex_);
+    state_ = state;
+    pid_ = pid;
+    end_text_ = std::move(end_text);
+  }
+  changed_.signal();
+}
+
+void ChildProcess::run() {
+  const StartedChild child = start_child(start_);
+  // The program has it; while we had it too, its end would not close the connection.
+  socket_.reset();
+  if (child.pid == 0) {
+    set(State::kEnded, 0,
+        "could not be started: " + std::string(child.call) + ": " + error_text(child.error));
+    return;
+  }
+  const FileDescriptor process(static_cast<int>(::syscall(SYS_pidfd_open, child.pid, 0)));
+  if (!process) {
+    const int error = errno;
+    // It cannot be watched, so it must not be.
+    ::kill(child.pid, SIGKILL);
+    ::waitpid(child.pid, nullptr, 0);
+    set(State::kEnded, 0, "could not be watched: " + limit_error_text(error));
+    return;
+  }
+  set(State::kRunning, child.pid, "");
+  std::array<pollfd, 2> sources{{{.fd = process.get(), .events = POLLIN, .revents = 0},
+                                 {.fd = stop_.fd(), .events = POLLIN, .revents = 0}}};
+  while ((sources[0].revents & POLLIN) == 0) {
+    ::poll(sources.data(), sources.size(), -1);
+    if ((sources[1].revents & POLLIN) == 0) continue;
+    static_cast<void>(::syscall(SYS_pidfd_send_signal, process.get(), SIGKILL, nullptr, 0));
+    sources[1].fd = -1;
+    sources[1].revents = 0;
+  }
+  set(State::kEnded, 0, end_text_of(process.get()));
+}
+
+}  // namespace tiercel

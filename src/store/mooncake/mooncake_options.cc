@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/mooncake/mooncake_options.h"
+
+#include <algorithm>
+#include <charconv>
+#include <string_view>
+
+#include "base/quantity.h"
+#include "store/registry.h"
+
+namespace tiercel {
+namespace {
+
+constexpr double kHour = 3600;
+constexpr double kMib = 1 << 20;
+constexpr double kTib = 1024.0 * 1024 * kMib;
+
+bool is_port(std::string_view text) {
+  uint32_t port = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
+  return error == std::errc() && end == text.data() + text.size() && port >= 1 && port <= 65535;
+}
+
+// "//host:port" or "host:port".
+Result<std::string> read_master(const StoreUrl& url) {
+  std::string_view master = url.path;
+  if (master.starts_with("//")) master.remove_prefix(2);
+  while (master.ends_with('/')) master.remove_suffix(1);
+  const size_t colon = master.rfind(':');
+  const std::string_view host = master.substr(0, colon);
+  const bool is_bare_ipv6 = host.find(':') != std::string_view::npos && !host.starts_with('[');
+  if (colon == std::string_view::npos || colon == 0 || !is_port(master.substr(colon + 1)) ||
+      host.find('/') != std::string_view::npos || is_bare_ipv6) {
+    return Error(Code::kInvalid, "store URL '" + escaped_path(url.text) + "': the master '" +
+                                     escaped_path(std::string(master)) +
+                                     "' is not of the form host:port, such as "
+                                     "mooncake://10.0.0.1:50051");
+  }
+  return std::string(master);
+}
+
+std::string text_or_empty(const OptionValues& options, std::string_view name) {
+  return options.is_set(name) ? options.get_string(name) : std::string();
+}
+
+}  // namespace
+
+OptionTable mooncake_option_table() {
+  OptionTable table;
+  table.add(make_option("python", OptionType::kString,
+                        "Path of the Python that has the package; without it the place where "
+                        "scripts/install-deps --for mooncake puts it",
+                        ""));
+  table.add(make_option("host", OptionType::kString,
+                        "Name or address by which the other hosts reach this one; without it the "
+                        "address from which the master is reached",
+                        ""));
+  table.add(
+      make_option("metadata", OptionType::kString, "Mooncake's metadata server", "P2PHANDSHAKE"));
+  table.add(make_option("protocol", OptionType::kString,
+                        "Mooncake's transport, such as tcp or rdma", "tcp"));
+  table.add(make_option("device", OptionType::kString,
+                        "Network devices of that transport, such as mlx5_0,mlx5_1", ""));
+  table.add(make_option("replicas", OptionType::kInteger,
+                        "Copies of each object, on different segments as far as there are any", "1",
+                        1, 16));
+  table.add(make_option("soft_pin", OptionType::kBool,
+                        "Objects are evicted after those that are not pinned", "false"));
+  table.add(make_option("connection_pool", OptionType::kBool,
+                        "Mooncake keeps its TCP connections (MC_TCP_ENABLE_CONNECTION_POOL)",
+                        "false"));
+  table.add(make_option("threads", OptionType::kInteger,
+                        "Batches that are with Mooncake at once; one is never a put", "4", 2, 32));
+  table.add(make_option("buffer_bytes", OptionType::kBytes,
+                        "Space for objects on their way from or to memory that cannot be shared; "
+                        "the largest such object",
+                        "64MiB", kMib, kTib));
+  table.add(make_option("populate", OptionType::kBool,
+                        "The pages of shared memory are provided when the sidecar starts", "true"));
+  table.add(make_option("start_timeout", OptionType::kDuration,
+                        "Longest time for the sidecar to start and to register the memory", "10s",
+                        0.1, kHour));
+  table.add(make_option("stuck_after", OptionType::kDuration,
+                        "Beyond its deadline, how long a call may hold memory until the sidecar "
+                        "is killed and started again",
+                        "15s", 0.01, kHour));
+  table.add(make_option("log", OptionType::kString,
+                        "File to which the sidecar and Mooncake write what they have to say", ""));
+  return table;
+}
+
+Result<MooncakeOptions> read_mooncake_options(const StoreUrl& url) {
+  const OptionValues& given = url.options;
+  MooncakeOptions options;
+  TIERCEL_TRY_ASSIGN(options.master, read_master(url));
+  options.python = text_or_empty(given, "python");
+  if (options.python.empty()) options.python = default_mooncake_python();
+  options.host = text_or_empty(given, "host");
+  options.metadata = given.get_string("metadata");
+  options.protocol = given.get_string("protocol");
+  options.device = text_or_empty(given, "device");
+  options.replicas = static_cast<uint32_t>(given.get_integer("replicas"));
+  options.soft_pin = given.get_bool("soft_pin");
+  options.connection_pool = given.get_bool("connection_pool");
+  options.threads = static_cast<uint32_t>(given.get_integer("threads"));
+  options.buffer_bytes = static_cast<uint64_t>(given.get_integer("buffer_bytes"));
+  options.populate = given.get_bool("populate");
+  options.start_timeout = given.get_duration("start_timeout");
+  options.stuck_after = given.get_duration("stuck_after");
+  options.log_path = text_or_empty(given, "log");
+  for (const std::string* text :
+       {&options.master, &options.host, &options.metadata, &options.protocol, &options.device}) {
+    // They travel as lines.
+    const bool is_line = std::none_of(text->begin(), text->end(),
+                                      [](char c) { return static_cast<unsigned char>(c) < 0x20; });
+    if (is_line) continue;
+    return Error(Code::kInvalid, "store URL '" + escaped_path(url.text) + "': '" +
+                                     escaped_path(*text) + "' has a control character");
+  }
+  return options;
+}
+
+}  // namespace tiercel

@@ -1,0 +1,555 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/mooncake/mooncake_store.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <iterator>
+#include <utility>
+
+#include <poll.h>
+
+#include "base/assert.h"
+#include "base/quantity.h"
+#include "store/registry.h"
+#include "store/store_items.h"
+
+namespace tiercel {
+namespace {
+
+using mooncake::Message;
+using mooncake::Piece;
+using mooncake::Request;
+
+// Requests in flight or not yet polled; more is kBusy.
+constexpr size_t kRequestsMax = 4096;
+// Of one message. Mooncake's leases run while a batch does, and the other threads are waiting.
+constexpr uint64_t kMessageBytesMax = uint64_t{64} << 20;
+// Copies are made by the caller's thread, which has other things to do.
+constexpr uint64_t kCopiedBytesMax = uint64_t{8} << 20;
+// Scattered objects up to this size are copied together: each piece costs a transfer, some 80 µs
+// over TCP, in which much more than this is copied.
+constexpr uint64_t kCopyBelowBytes = uint64_t{128} << 10;
+constexpr size_t kAlignment = 64;
+// How long close() lets the sidecar end what it has begun: a put that dies leaves its key blocked.
+constexpr Duration kCloseGrace = std::chrono::seconds(2);
+// A full pool is not asked again at once: that only keeps it from evicting.
+constexpr Duration kRefuseFirst = std::chrono::milliseconds(20);
+constexpr Duration kRefuseMax = std::chrono::seconds(1);
+
+enum Urgency : size_t { kQuestions, kGets, kRemovals, kPuts };
+
+size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) & ~(kAlignment - 1); }
+
+bool is_put(Request kind) { return kind == Request::kPut || kind == Request::kReplace; }
+
+bool is_failure(Code code) { return code != Code::kOk && code != Code::kNotFound; }
+
+template <typename Spans>
+std::vector<std::span<std::byte>> pieces_of(const Spans& spans) {
+  std::vector<std::span<std::byte>> pieces;
+  for (const auto& span : spans) {
+    if (span.empty()) continue;
+    // What is put is only read, here and in the sidecar.
+    const std::span<std::byte> piece(const_cast<std::byte*>(span.data()), span.size());
+    if (!pieces.empty() && pieces.back().data() + pieces.back().size() == piece.data()) {
+      pieces.back() = {pieces.back().data(), pieces.back().size() + piece.size()};
+    } else {
+      pieces.push_back(piece);
+    }
+  }
+  return pieces;
+}
+
+}  // namespace
+
+uint64_t MooncakeStore::Item::bytes() const {
+  uint64_t sum = 0;
+  for (const auto& piece : pieces) sum += piece.size();
+  return sum;
+}
+
+bool MooncakeStore::Chunk::kind_moves_bytes() const {
+  return kind == Request::kGet || is_put(kind);
+}
+
+Result<std::unique_ptr<MooncakeStore>> MooncakeStore::create(const MooncakeOptions& options,
+                                                             const Clock& clock) {
+  TIERCEL_TRY_ASSIGN(std::unique_ptr<Sidecar> sidecar, Sidecar::create(options));
+  TIERCEL_TRY_ASSIGN(TransferBuffer buffer, TransferBuffer::create(options.buffer_bytes));
+  // Its pages are provided when they are used: where memory is shared that is never.
+  TIERCEL_TRY_ASSIGN(const size_t number,
+                     sidecar->add_memory(buffer.fd(), buffer.bytes(), /*populate=*/false));
+  TIERCEL_TRY_ASSIGN(WakeUp wake_up, WakeUp::create(sidecar->fd()));
+  return std::unique_ptr<MooncakeStore>(new MooncakeStore(
+      options, clock, std::move(sidecar), std::move(buffer), number, std::move(wake_up)));
+}
+
+MooncakeStore::MooncakeStore(const MooncakeOptions& options, const Clock& clock,
+                             std::unique_ptr<Sidecar> sidecar, TransferBuffer buffer,
+                             size_t buffer_number, WakeUp wake_up)
+    : options_(options),
+      clock_(clock),
+      sidecar_(std::move(sidecar)),
+      buffer_(std::move(buffer)),
+      buffer_number_(buffer_number),
+      wake_up_(std::move(wake_up)) {}
+
+Status MooncakeStore::register_shared_memory(std::span<std::byte> memory, int memfd) {
+  if (closed_) return Error(Code::kUnavailable, "the Mooncake store is closed");
+  TIERCEL_TRY_ASSIGN(const size_t number,
+                     sidecar_->add_memory(memfd, memory.size(), options_.populate));
+  memories_.push_back({memory, number});
+  // Now, so that it is there when the first request is. If it cannot be, that request starts it.
+  sidecar_->start(clock_.now());
+  return {};
+}
+
+Status MooncakeStore::accepts() const {
+  if (closed_) return Error(Code::kUnavailable, "the Mooncake store is closed");
+  const size_t count = requests_.size() + ready_.size();
+  if (count < kRequestsMax) return {};
+  return Error(Code::kBusy, std::to_string(count) +
+                                " requests of the Mooncake store are in flight or not yet polled; "
+                                "poll them first");
+}
+
+// The items of one request on their way into chunks.
+struct MooncakeStore::Draft {
+  StoreRequestId request;
+  TimePoint deadline;
+  std::unique_ptr<Chunk> chunk;  // that is being filled; null: none
+  uint64_t bytes = 0;            // in it
+};
+
+template <typename MakeItem>
+Result<StoreRequestId> MooncakeStore::submit(size_t count, uint64_t StoreStats::*counter,
+                                             TimePoint deadline, MakeItem make_item) {
+  TIERCEL_TRY(accepts());
+  if (counter != nullptr) counts_.*counter += count;
+  const TimePoint now = clock_.now();
+  const StoreRequestId id(++last_id_);
+  OpenRequest& request = requests_[id];
+  request.codes.assign(count, Code::kInvalid);
+  request.open_items = count;
+  if (count == 0) {
+    requests_.erase(id);
+    ready_.push_back({id, {}});
+    progress(now);
+    return id;
+  }
+  std::optional<Code> end;
+  if (has_passed(deadline, now)) end = Code::kTimeout;
+  // Before the items are looked at: a pool that is away must cost nothing.
+  if (!end && !sidecar_->start(now) && sidecar_->state() == Sidecar::State::kDown) {
+    end = Code::kUnavailable;
+  }
+  Draft draft{id, deadline, nullptr, 0};
+  for (size_t i = 0; i < count; ++i) {
+    const auto index = static_cast<uint32_t>(i);
+    if (end) {
+      end_item(id, index, *end);
+      continue;
+    }
+    make_item(index, draft);
+  }
+  queue_draft(draft);
+  progress(now);
+  return id;
+}
+
+Result<StoreRequestId> MooncakeStore::submit_exists(std::span<const ObjectKey> keys,
+                                                    TimePoint deadline) {
+  return submit(keys.size(), &StoreStats::exists, deadline, [&](uint32_t i, Draft& draft) {
+    if (!is_well_formed(keys[i])) return end_item(draft.request, i, Code::kInvalid);
+    add_to_draft(draft, Request::kExists, {keys[i], {}, i});
+  });
+}
+
+Result<StoreRequestId> MooncakeStore::submit_remove(std::span<const ObjectKey> keys,
+                                                    TimePoint deadline) {
+  return submit(keys.size(), &StoreStats::removes, deadline, [&](uint32_t i, Draft& draft) {
+    if (!is_well_formed(keys[i])) return end_item(draft.request, i, Code::kInvalid);
+    add_to_draft(draft, Request::kRemove, {keys[i], {}, i});
+  });
+}
+
+Result<StoreRequestId> MooncakeStore::submit_get(std::span<const StoreGetItem> items,
+                                                 TimePoint deadline) {
+  return submit(items.size(), &StoreStats::gets, deadline, [&](uint32_t i, Draft& draft) {
+    if (!is_well_formed(items[i])) return end_item(draft.request, i, Code::kInvalid);
+    add_to_draft(draft, Request::kGet, {items[i].key, pieces_of(items[i].spans), i});
+  });
+}
+
+Result<StoreRequestId> MooncakeStore::submit_put(std::span<const StorePutItem> items,
+                                                 TimePoint deadline) {
+  const bool is_refused = clock_.now() < puts_refused_until_;
+  return submit(items.size(), &StoreStats::puts, deadline, [&](uint32_t i, Draft& draft) {
+    const StorePutItem& item = items[i];
+    if (!is_well_formed(item)) return end_item(draft.request, i, Code::kInvalid);
+    if (is_refused) return end_item(draft.request, i, Code::kNoSpace);
+    add_to_draft(draft, item.replace ? Request::kReplace : Request::kPut,
+                 {item.key, pieces_of(item.spans), i});
+  });
+}
+
+Result<StoreRequestId> MooncakeStore::submit_clear(std::string_view prefix, TimePoint deadline) {
+  if (prefix.empty()) {
+    return Error(Code::kInvalid,
+                 "clear of a Mooncake store with an empty prefix; name at least one namespace");
+  }
+  return submit(1, nullptr, deadline, [&](uint32_t i, Draft& draft) {
+    add_to_draft(draft, Request::kClear, {ObjectKey(), {}, i});
+    draft.chunk->prefix = prefix;
+  });
+}
+
+void MooncakeStore::add_to_draft(Draft& draft, Request kind, Item item) {
+  const uint64_t bytes = item.bytes();
+  bool is_copied = false;
+  if (kind == Request::kGet || is_put(kind)) {
+    const bool is_small_and_scattered = item.pieces.size() > 1 && bytes <= kCopyBelowBytes;
+    is_copied = is_small_and_scattered || shared_memory_of(item) == nullptr;
+    if (is_copied && aligned(bytes) > buffer_.bytes()) {
+      return end_item(draft.request, item.index, Code::kNoSpace);
+    }
+  }
+  // Several must fit into the buffer, or they would only follow each other.
+  const uint64_t bytes_max =
+      is_copied ? std::min<uint64_t>(kCopiedBytesMax, buffer_.bytes() / 4) : kMessageBytesMax;
+  const bool joins =
+      draft.chunk != nullptr && draft.chunk->kind == kind && draft.chunk->is_copied == is_copied &&
+      draft.chunk->items.size() < mooncake::kItemsMax && draft.bytes + bytes <= bytes_max &&
+      (is_copied || draft.chunk->items.front().pieces.size() == item.pieces.size());
+  if (!joins) {
+    queue_draft(draft);
+    draft.chunk = std::make_unique<Chunk>();
+    draft.chunk->kind = kind;
+    draft.chunk->request = draft.request;
+    draft.chunk->deadline = draft.deadline;
+    draft.chunk->is_copied = is_copied;
+    draft.bytes = 0;
+  }
+  draft.bytes += bytes;
+  if (is_copied) draft.chunk->buffer_bytes += aligned(bytes);
+  draft.chunk->items.push_back(std::move(item));
+}
+
+void MooncakeStore::queue_draft(Draft& draft) {
+  if (draft.chunk == nullptr) return;
+  Chunks& queue = queue_of(draft.chunk->kind);
+  queue.push_back(std::move(draft.chunk));
+}
+
+MooncakeStore::Chunks& MooncakeStore::queue_of(Request kind) {
+  switch (kind) {
+    case Request::kGet:
+      return waiting_[kGets];
+    case Request::kRemove:
+    case Request::kClear:
+      return waiting_[kRemovals];
+    case Request::kPut:
+    case Request::kReplace:
+      return waiting_[kPuts];
+    case Request::kExists:
+    case Request::kMap:
+      break;
+  }
+  return waiting_[kQuestions];
+}
+
+const MooncakeStore::SharedMemory* MooncakeStore::shared_memory_of(const Item& item) const {
+  const auto found =
+      std::find_if(memories_.begin(), memories_.end(), [&](const SharedMemory& shared) {
+        const std::byte* const first = shared.memory.data();
+        const std::byte* const last = first + shared.memory.size();
+        return std::all_of(item.pieces.begin(), item.pieces.end(), [&](const auto& piece) {
+          return piece.data() >= first && piece.data() + piece.size() <= last;
+        });
+      });
+  return found == memories_.end() ? nullptr : &*found;
+}
+
+size_t MooncakeStore::poll(std::vector<StoreCompletion>* completions) {
+  progress(clock_.now());
+  const size_t count = ready_.size();
+  std::move(ready_.begin(), ready_.end(), std::back_inserter(*completions));
+  ready_.clear();
+  if (std::exchange(is_announced_, false)) wake_up_.lower();
+  return count;
+}
+
+void MooncakeStore::progress(TimePoint now) {
+  take_replies(now);
+  expire(now);
+  dispatch(now);
+  arm_timer(now);
+  if (!ready_.empty() && !std::exchange(is_announced_, true)) wake_up_.raise();
+}
+
+void MooncakeStore::take_replies(TimePoint now) {
+  replies_.clear();
+  const bool has_ended = sidecar_->poll(now, &replies_);
+  for (const Message& reply : replies_) {
+    const auto entry = in_flight_.find(reply.id);
+    if (entry == in_flight_.end() || reply.codes.size() != entry->second->items.size()) {
+      sidecar_->kill("the sidecar has answered what it was not asked");
+      continue;
+    }
+    finish(*entry->second, reply, now);
+    if (is_put(entry->second->kind)) --puts_in_flight_;
+    in_flight_.erase(entry);
+  }
+  if (has_ended) end_all(Code::kUnavailable, now);
+}
+
+void MooncakeStore::finish(Chunk& chunk, const Message& reply, TimePoint now) {
+  last_call_time_ = Duration(static_cast<Duration::rep>(reply.busy_ns));
+  uint64_t offset = chunk.buffer_offset;
+  size_t full = 0;
+  for (size_t i = 0; i < chunk.items.size(); ++i) {
+    const Item& item = chunk.items[i];
+    const Code code = mooncake::code_of(chunk.kind, reply.codes[i], item.bytes());
+    if (chunk.kind == Request::kGet && code == Code::kOk && !chunk.has_ended) {
+      if (chunk.is_copied) copy_out(chunk, i, offset);
+      ++counts_.get_hits;
+    }
+    offset += aligned(item.bytes());
+    if (code == Code::kNoSpace) ++full;
+    if (!chunk.has_ended) end_item(chunk.request, item.index, code);
+  }
+  give_back_buffer(chunk);
+  if (!is_put(chunk.kind)) return;
+  // One that is alone may just be larger than any gap.
+  if (full == chunk.items.size() && full > 1) {
+    puts_refused_for_ = std::clamp(2 * puts_refused_for_, kRefuseFirst, kRefuseMax);
+    puts_refused_until_ = now + puts_refused_for_;
+  } else if (full == 0) {
+    puts_refused_for_ = Duration(0);
+  }
+}
+
+// The sidecar has ended, and with it all that it had; what it did not have yet would wait for its
+// back-off.
+void MooncakeStore::end_all(Code code, TimePoint now) {
+  for (auto& [message, chunk] : in_flight_) {
+    end_chunk(*chunk, has_passed(chunk->deadline, now) ? Code::kTimeout : code);
+    give_back_buffer(*chunk);
+  }
+  in_flight_.clear();
+  puts_in_flight_ = 0;
+  for (Chunks& queue : waiting_) {
+    for (const auto& chunk : queue) end_chunk(*chunk, code);
+    queue.clear();
+  }
+}
+
+void MooncakeStore::end_chunk(Chunk& chunk, Code code) {
+  if (std::exchange(chunk.has_ended, true)) return;
+  for (const Item& item : chunk.items) end_item(chunk.request, item.index, code);
+}
+
+void MooncakeStore::end_item(StoreRequestId id, uint32_t index, Code code) {
+  const auto entry = requests_.find(id);
+  TIERCEL_ASSERT(entry != requests_.end(), "a request ends with its last item");
+  OpenRequest& request = entry->second;
+  request.codes[index] = code;
+  if (is_failure(code)) ++counts_.failures;
+  if (--request.open_items > 0) return;
+  ready_.push_back({id, std::move(request.codes)});
+  requests_.erase(entry);
+}
+
+void MooncakeStore::give_back_buffer(Chunk& chunk) {
+  if (chunk.buffer_bytes > 0) buffer_.give_back(chunk.buffer_offset, chunk.buffer_bytes);
+  chunk.buffer_bytes = 0;
+}
+
+TimePoint MooncakeStore::kill_time(const Chunk& chunk) const {
+  const TimePoint due = std::min(chunk.deadline, chunk.sent + options_.stuck_after);
+  return std::max(due, chunk.sent) + options_.stuck_after;
+}
+
+void MooncakeStore::expire(TimePoint now) {
+  for (Chunks& queue : waiting_) {
+    std::erase_if(queue, [&](const std::unique_ptr<Chunk>& chunk) {
+      if (!has_passed(chunk->deadline, now)) return false;
+      end_chunk(*chunk, Code::kTimeout);
+      return true;
+    });
+  }
+  for (auto& [message, chunk] : in_flight_) {
+    if (has_passed(chunk->deadline, now) && !chunk->is_in_place()) {
+      end_chunk(*chunk, Code::kTimeout);
+    }
+    if (now >= kill_time(*chunk)) {
+      sidecar_->kill("Mooncake has not answered for " + format_duration(now - chunk->sent) +
+                     ", the sidecar was killed");
+    }
+  }
+}
+
+void MooncakeStore::dispatch(TimePoint now) {
+  if (sidecar_->state() != Sidecar::State::kReady) return;
+  for (size_t urgency = 0; urgency < waiting_.size(); ++urgency) {
+    // One thread stays free for what somebody waits for.
+    dispatch_from(waiting_[urgency], urgency == kPuts ? options_.threads - 1 : options_.threads,
+                  now);
+  }
+}
+
+void MooncakeStore::dispatch_from(Chunks& queue, size_t in_flight_max, TimePoint now) {
+  while (!queue.empty() && in_flight_.size() < in_flight_max) {
+    if (!dispatch_one(queue.front(), now)) return;
+    queue.pop_front();
+  }
+}
+
+bool MooncakeStore::dispatch_one(std::unique_ptr<Chunk>& chunk, TimePoint now) {
+  if (chunk->buffer_bytes > 0) {
+    const std::optional<size_t> offset = buffer_.take(chunk->buffer_bytes);
+    if (!offset) return false;
+    chunk->buffer_offset = *offset;
+    if (is_put(chunk->kind)) copy_in(*chunk);
+  }
+  const uint64_t id = ++last_message_;
+  if (!sidecar_->send(encode(id, *chunk))) {
+    if (chunk->buffer_bytes > 0) buffer_.give_back(chunk->buffer_offset, chunk->buffer_bytes);
+    return false;
+  }
+  chunk->sent = now;
+  if (is_put(chunk->kind)) ++puts_in_flight_;
+  in_flight_.emplace(id, std::move(chunk));
+  return true;
+}
+
+void MooncakeStore::copy_in(Chunk& chunk) {
+  size_t offset = chunk.buffer_offset;
+  for (const Item& item : chunk.items) {
+    size_t place = offset;
+    for (const auto& piece : item.pieces) {
+      std::memcpy(buffer_.range(place, piece.size()).data(), piece.data(), piece.size());
+      place += piece.size();
+    }
+    offset += aligned(item.bytes());
+  }
+}
+
+void MooncakeStore::copy_out(const Chunk& chunk, size_t item, uint64_t offset) {
+  for (const auto& piece : chunk.items[item].pieces) {
+    std::memcpy(piece.data(), buffer_.range(offset, piece.size()).data(), piece.size());
+    offset += piece.size();
+  }
+}
+
+std::vector<std::byte> MooncakeStore::encode(uint64_t id, const Chunk& chunk) const {
+  if (chunk.kind == Request::kClear) return mooncake::encode_clear(id, chunk.prefix);
+  std::vector<ObjectKey> keys;
+  keys.reserve(chunk.items.size());
+  for (const Item& item : chunk.items) keys.push_back(item.key);
+  if (!chunk.kind_moves_bytes()) return mooncake::encode_keys(chunk.kind, id, keys);
+  std::vector<Piece> pieces;
+  uint64_t address = chunk.is_copied ? sidecar_->address(buffer_number_) + chunk.buffer_offset : 0;
+  for (const Item& item : chunk.items) {
+    if (chunk.is_copied) {
+      pieces.push_back({address, item.bytes()});
+      address += aligned(item.bytes());
+      continue;
+    }
+    const SharedMemory& shared = *shared_memory_of(item);
+    for (const auto& piece : item.pieces) {
+      const auto offset = static_cast<uint64_t>(piece.data() - shared.memory.data());
+      pieces.push_back({sidecar_->address(shared.number) + offset, piece.size()});
+    }
+  }
+  return mooncake::encode_transfer(chunk.kind, id, keys, pieces);
+}
+
+void MooncakeStore::arm_timer(TimePoint now) {
+  TimePoint next = sidecar_->next_due();
+  for (const Chunks& queue : waiting_) {
+    for (const auto& chunk : queue) next = std::min(next, chunk->deadline);
+  }
+  for (const auto& [message, chunk] : in_flight_) {
+    const bool waits_for_deadline = !chunk->has_ended && !chunk->is_in_place();
+    if (waits_for_deadline) next = std::min(next, chunk->deadline);
+    // Once it is killed there is nothing more to be done than to wait.
+    if (sidecar_->state() == Sidecar::State::kReady) next = std::min(next, kill_time(*chunk));
+  }
+  // A timer that comes too early costs one poll; one that is set at each submission costs more.
+  if (next >= armed_ && armed_ > now) return;
+  if (next == armed_) return;
+  if (next == kNoDeadline) {
+    wake_up_.clear_timer();
+  } else {
+    wake_up_.set_timer(next - now);
+  }
+  armed_ = next;
+}
+
+std::string MooncakeStore::state() const {
+  if (closed_) return "closed";
+  switch (sidecar_->state()) {
+    case Sidecar::State::kReady:
+      return "ok";
+    case Sidecar::State::kStarting:
+      return "the sidecar starts: " + sidecar_->stage();
+    case Sidecar::State::kEnding:
+      return "the sidecar ends";
+    case Sidecar::State::kDown:
+      break;
+  }
+  return sidecar_->problem().empty() ? "ok" : sidecar_->problem();
+}
+
+Status MooncakeStore::close(TimePoint deadline) {
+  closed_ = true;
+  for (Chunks& queue : waiting_) {
+    for (const auto& chunk : queue) end_chunk(*chunk, Code::kUnavailable);
+    queue.clear();
+  }
+  // In real time, in which the sidecar lives.
+  const auto now = [] { return std::chrono::steady_clock::now(); };
+  const Duration allowed =
+      deadline == kNoDeadline ? Duration::max() : std::max(deadline - clock_.now(), Duration(0));
+  const auto begun = now();
+  while (sidecar_->state() != Sidecar::State::kDown) {
+    const Duration gone = now() - begun;
+    const bool is_done = in_flight_.empty() || sidecar_->state() != Sidecar::State::kReady;
+    if (is_done || gone >= std::min(kCloseGrace, allowed / 2)) sidecar_->kill("closed");
+    pollfd source{.fd = sidecar_->fd(), .events = POLLIN, .revents = 0};
+    constexpr int kLookMs = 20;
+    ::poll(&source, 1, kLookMs);
+    take_replies(clock_.now());
+    if (sidecar_->state() == Sidecar::State::kDown || gone < allowed) continue;
+    return Error(Code::kTimeout,
+                 "the sidecar of the Mooncake store is killed and has not ended "
+                 "within " +
+                     format_duration(allowed));
+  }
+  if (!ready_.empty() && !std::exchange(is_announced_, true)) wake_up_.raise();
+  arm_timer(clock_.now());
+  return {};
+}
+
+void register_mooncake_store(StoreRegistry& registry) {
+  StoreInfo info;
+  info.scheme = "mooncake";
+  info.summary = "A Mooncake Store pool, whose master stands in the path: mooncake://host:port";
+  info.options = mooncake_option_table();
+  info.open = [](const StoreUrl& url,
+                 const StoreContext& context) -> Result<std::unique_ptr<Store>> {
+    TIERCEL_TRY_ASSIGN(const MooncakeOptions options, read_mooncake_options(url));
+    TIERCEL_TRY_ASSIGN(std::unique_ptr<MooncakeStore> store,
+                       MooncakeStore::create(options, context.clock));
+    return std::unique_ptr<Store>(std::move(store));
+  };
+  info.conformance_url = "mooncake://{service}";
+  info.counts_held = false;
+  info.replaces_whole = false;
+  registry.add(std::move(info));
+}
+
+}  // namespace tiercel

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/mooncake/sidecar.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/error_text.h"
+#include "base/quantity.h"
+#include "store/mooncake/sidecar_program.h"
+
+namespace tiercel {
+namespace {
+
+using mooncake::Answer;
+using mooncake::Message;
+
+constexpr Duration kBackoffFirst = std::chrono::milliseconds(100);
+constexpr Duration kBackoffMax = std::chrono::seconds(5);
+// Requests for memory have ids that no other request has.
+constexpr uint64_t kMemoryIds = uint64_t{1} << 63;
+constexpr std::string_view kUnreachable = "the sidecar has closed its connection";
+
+// The program itself comes as the first message, so that it is always the one of this library.
+constexpr const char* kBootstrap =
+    "import socket;c=socket.socket(fileno=3);"
+    "exec(compile(c.recv(1<<18),'tiercel-mooncake-sidecar','exec'),"
+    "{'__name__':'__main__','channel':c})";
+static_assert(kChildSocketFd == 3);
+
+std::string config_text(const MooncakeOptions& options) {
+  std::string text;
+  const auto add = [&text](std::string_view name, const std::string& value) {
+    text.append(name).append("=").append(value).append("\n");
+  };
+  add("master", options.master);
+  add("host", options.host);
+  add("metadata", options.metadata);
+  add("protocol", options.protocol);
+  add("device", options.device);
+  add("replicas", std::to_string(options.replicas));
+  add("soft_pin", options.soft_pin ? "1" : "0");
+  add("connection_pool", options.connection_pool ? "1" : "0");
+  add("threads", std::to_string(options.threads));
+  return text;
+}
+
+// 0, or errno. The socket never blocks.
+int send_message(int socket, std::span<const std::byte> message, int fd = -1) {
+  iovec piece{const_cast<std::byte*>(message.data()), message.size()};
+  msghdr header{};
+  header.msg_iov = &piece;
+  header.msg_iovlen = 1;
+  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(int))> room{};
+  if (fd >= 0) {
+    header.msg_control = room.data();
+    header.msg_controllen = room.size();
+    cmsghdr* const control = CMSG_FIRSTHDR(&header);
+    control->cmsg_level = SOL_SOCKET;
+    control->cmsg_type = SCM_RIGHTS;
+    control->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(control), &fd, sizeof fd);
+  }
+  while (::sendmsg(socket, &header, MSG_NOSIGNAL) < 0) {
+    if (errno != EINTR) return errno;
+  }
+  return 0;
+}
+
+Status watch(int epoll, int fd) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.fd = fd;
+  if (::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0) return {};
+  return Error(Code::kUnavailable, "the sidecar cannot be watched: " + limit_error_text(errno));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Sidecar>> Sidecar::create(MooncakeOptions options) {
+  FileDescriptor epoll(::epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll) {
+    return Error(Code::kUnavailable, "epoll_create1 failed: " + limit_error_text(errno));
+  }
+  return std::unique_ptr<Sidecar>(new Sidecar(std::move(options), std::move(epoll)));
+}
+
+Sidecar::Sidecar(MooncakeOptions options, FileDescriptor epoll)
+    : options_(std::move(options)), epoll_(std::move(epoll)), buffer_(mooncake::kAnswerBytesMax) {}
+
+Result<size_t> Sidecar::add_memory(int memfd, uint64_t bytes, bool populate) {
+  FileDescriptor copy(::fcntl(memfd, F_DUPFD_CLOEXEC, 0));
+  if (!copy) {
+    return Error(Code::kUnavailable,
+                 "the memory of a Mooncake store cannot be shared: " + limit_error_text(errno));
+  }
+  memories_.push_back({std::move(copy), bytes, populate, 0, false});
+  const size_t index = memories_.size() - 1;
+  if (state_ == State::kStarting || state_ == State::kReady) {
+    if (Status sent = send_memory(index); !sent) {
+      memories_.pop_back();
+      return sent.error();
+    }
+    state_ = State::kStarting;
+  }
+  return index;
+}
+
+Status Sidecar::send_memory(size_t index) {
+  const Memory& memory = memories_[index];
+  const std::vector<std::byte> message =
+      mooncake::encode_map(kMemoryIds + index, memory.bytes, memory.populate);
+  const int error = send_message(socket_.get(), message, memory.fd.get());
+  if (error == 0) return {};
+  return Error(Code::kUnavailable, "memory cannot be handed to the sidecar: " + error_text(error));
+}
+
+bool Sidecar::start(TimePoint now) {
+  if (state_ != State::kDown) return state_ != State::kEnding;
+  if (now < retry_at_) return false;
+  ++starts_;
+  started_ = now;
+  if (Status launched = launch(); !launched) {
+    fail(now, launched.error().message());
+    return false;
+  }
+  state_ = State::kStarting;
+  return true;
+}
+
+Status Sidecar::launch() {
+  std::array<int, 2> ends{};
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) {
+    return Error(Code::kUnavailable, "no socket for the sidecar: " + limit_error_text(errno));
+  }
+  FileDescriptor ours(ends[0]);
+  FileDescriptor theirs(ends[1]);
+  // Ours only: the sidecar waits when we do not read.
+  ::fcntl(ours.get(), F_SETFL, ::fcntl(ours.get(), F_GETFL) | O_NONBLOCK);
+  is_up_ = false;
+  refusal_.clear();
+  kill_reason_.clear();
+  stage_ = "starting " + options_.python;
+  for (Memory& memory : memories_) memory.is_mapped = false;
+  socket_ = std::move(ours);
+  // All of this waits in the socket until the process reads it.
+  const std::string config = config_text(options_);
+  for (std::string_view text : {mooncake::kSidecarProgram, std::string_view(config)}) {
+    const int error = send_message(socket_.get(), std::as_bytes(std::span(text)));
+    if (error != 0) {
+      return Error(Code::kUnavailable, "the sidecar cannot be spoken to: " + error_text(error));
+    }
+  }
+  for (size_t index = 0; index < memories_.size(); ++index) TIERCEL_TRY(send_memory(index));
+
+  ChildStart child;
+  child.program = options_.python;
+  child.arguments = {options_.python, "-I", "-c", kBootstrap, "tiercel-mooncake-sidecar"};
+  child.log_path = options_.log_path.empty() ? "/dev/null" : options_.log_path;
+  TIERCEL_TRY_ASSIGN(process_, ChildProcess::start(std::move(child), std::move(theirs)));
+  TIERCEL_TRY(watch(epoll_.get(), socket_.get()));
+  return watch(epoll_.get(), process_->event_fd());
+}
+
+void Sidecar::kill(std::string why) {
+  if (state_ == State::kDown) return;
+  if (kill_reason_.empty()) kill_reason_ = std::move(why);
+  state_ = State::kEnding;
+  process_->kill();
+}
+
+bool Sidecar::send(std::span<const std::byte> message) {
+  const int error = send_message(socket_.get(), message);
+  // Another error is the end of the process, of which poll() hears.
+  return error != EAGAIN && error != ENOBUFS;
+}
+
+bool Sidecar::poll(TimePoint now, std::vector<Message>* replies) {
+  if (state_ == State::kDown) return false;
+  std::array<epoll_event, 2> events{};
+  const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
+  bool is_changed = false;
+  for (int i = 0; i < count; ++i) {
+    if (events[static_cast<size_t>(i)].data.fd == process_->event_fd()) is_changed = true;
+  }
+  if (is_changed) process_->acknowledge();
+  const bool has_ended = process_->state() == ChildProcess::State::kEnded;
+  // Once more after its end: it may have said why.
+  if (socket_ && (count > 0 || has_ended)) read_socket(now, replies);
+  if (has_ended) {
+    std::string problem = refusal_;
+    if (problem.empty()) problem = kill_reason_;
+    if (problem.empty() || problem == kUnreachable) {
+      problem = "the sidecar " + process_->end_text();
+      if (!is_up_) problem += " while " + stage_;
+    }
+    fail(now, std::move(problem));
+    return true;
+  }
+  if (state_ == State::kStarting && now - started_ >= options_.start_timeout) {
+    kill("no answer within " + format_duration(options_.start_timeout) + " while " + stage_);
+  }
+  return false;
+}
+
+void Sidecar::read_socket(TimePoint now, std::vector<Message>* replies) {
+  while (socket_) {
+    const ssize_t size = ::recv(socket_.get(), buffer_.data(), buffer_.size(), MSG_DONTWAIT);
+    if (size < 0 && errno == EINTR) continue;
+    // It has ended without reading all that we had sent. What it sent before comes after this.
+    if (size < 0 && errno == ECONNRESET) continue;
+    if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+    if (size <= 0) {
+      // A descriptor that has been hung up would stay readable.
+      ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, socket_.get(), nullptr);
+      socket_.reset();
+      kill(std::string(kUnreachable));
+      return;
+    }
+    Result<Message> message = mooncake::decode(std::span(buffer_).first(static_cast<size_t>(size)));
+    if (!message) {
+      kill(message.error().message());
+      continue;
+    }
+    take(*std::move(message), now, replies);
+  }
+}
+
+void Sidecar::take(Message message, TimePoint now, std::vector<Message>* replies) {
+  switch (message.kind) {
+    case Answer::kStage:
+      stage_ = std::move(message.text);
+      return;
+    case Answer::kFailed:
+      refusal_ = std::move(message.text);
+      return;
+    case Answer::kUp:
+      is_up_ = true;
+      stage_ = "registering memory";
+      look_whether_ready(now);
+      return;
+    case Answer::kReply:
+      break;
+  }
+  if (message.id < kMemoryIds) {
+    replies->push_back(std::move(message));
+    return;
+  }
+  note_mapped(message);
+  look_whether_ready(now);
+}
+
+void Sidecar::note_mapped(const Message& reply) {
+  const uint64_t index = reply.id - kMemoryIds;
+  if (index >= memories_.size() || reply.codes.size() != 1) {
+    kill("the sidecar has mapped memory that it was not given");
+    return;
+  }
+  Memory& memory = memories_[index];
+  if (reply.codes[0] <= 0) {
+    kill("Mooncake does not register " + format_bytes(memory.bytes) + " of memory: code " +
+         std::to_string(reply.codes[0]) +
+         "; for RDMA raise the limit of locked memory (ulimit -l), the log has more (option log)");
+    return;
+  }
+  memory.address = static_cast<uint64_t>(reply.codes[0]);
+  memory.is_mapped = true;
+}
+
+void Sidecar::look_whether_ready(TimePoint now) {
+  if (state_ != State::kStarting || !is_up_) return;
+  if (!std::all_of(memories_.begin(), memories_.end(),
+                   [](const Memory& memory) { return memory.is_mapped; })) {
+    return;
+  }
+  state_ = State::kReady;
+  problem_.clear();
+  backoff_ = Duration(0);
+  start_time_ = now - started_;
+}
+
+void Sidecar::fail(TimePoint now, std::string problem) {
+  problem_ = std::move(problem);
+  process_.reset();
+  socket_.reset();
+  state_ = State::kDown;
+  backoff_ = std::clamp(2 * backoff_, kBackoffFirst, kBackoffMax);
+  retry_at_ = now + backoff_;
+}
+
+TimePoint Sidecar::next_due() const {
+  return state_ == State::kStarting ? started_ + options_.start_timeout : kNoDeadline;
+}
+
+}  // namespace tiercel

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The messages between a Mooncake store and its sidecar: whole messages over a Unix socket of one
+// machine, in its byte order. Each is a header, then, by its kind:
+//
+//   map                  u64 bytes, u64 1 if its pages are to be provided now; a memfd comes along
+//   exists, remove       `count` keys
+//   get, put, replace    count × extra addresses (u64, of the sidecar), as many lengths (u64),
+//                        `count` keys; `extra` is the number of pieces of each object
+//   clear                the prefix
+//   stage, up, failed    text
+//   reply                `count` codes (i64) as Mooncake gave them; `extra` is the time in ns that
+//                        the call took there
+//
+// sidecar.py is the other side.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tiercel/key.h"
+#include "tiercel/status.h"
+
+namespace tiercel::mooncake {
+
+enum class Request : uint32_t {
+  kMap = 1,
+  kExists = 2,
+  kGet = 3,
+  kPut = 4,
+  kReplace = 5,
+  kRemove = 6,
+  kClear = 7,
+};
+
+enum class Answer : uint32_t { kStage = 1, kUp = 2, kFailed = 3, kReply = 4 };
+
+struct Header {
+  uint32_t kind = 0;
+  uint32_t count = 0;
+  uint64_t id = 0;
+  uint64_t extra = 0;
+};
+static_assert(sizeof(Header) == 24);
+
+// Items of one message. A message stays well below what a socket takes at once.
+inline constexpr size_t kItemsMax = 512;
+inline constexpr size_t kAnswerBytesMax = sizeof(Header) + kItemsMax * sizeof(int64_t);
+static_assert(kAnswerBytesMax >= size_t{4096} + sizeof(Header), "texts are cut to this");
+
+// Where one piece of an object stands in the sidecar's memory.
+struct Piece {
+  uint64_t address = 0;
+  uint64_t bytes = 0;
+};
+
+std::vector<std::byte> encode_map(uint64_t id, uint64_t bytes, bool populate);
+std::vector<std::byte> encode_keys(Request kind, uint64_t id, std::span<const ObjectKey> keys);
+// `pieces` has the same number for each key, those of the first key first.
+std::vector<std::byte> encode_transfer(Request kind, uint64_t id, std::span<const ObjectKey> keys,
+                                       std::span<const Piece> pieces);
+std::vector<std::byte> encode_clear(uint64_t id, std::string_view prefix);
+
+struct Message {
+  Answer kind = Answer::kStage;
+  uint64_t id = 0;
+  uint64_t busy_ns = 0;
+  std::vector<int64_t> codes;  // of a reply
+  std::string text;            // of the others
+};
+// kInvalid if the sidecar has sent something else.
+Result<Message> decode(std::span<const std::byte> bytes);
+
+// What a code of Mooncake means for one item. `bytes` is the length of the object that a get or
+// put is about.
+Code code_of(Request kind, int64_t answer, uint64_t bytes);
+
+}  // namespace tiercel::mooncake
