@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every test that docs/promises.md names exists."""
+"""Every test that docs/promises.md and docs/comparison-fastdeploy.md name exists."""
 
 import pathlib
 import re
@@ -33,10 +33,16 @@ def exists(name: str, root: pathlib.Path) -> bool:
 
 class Promises(unittest.TestCase):
     def test_every_test_that_is_named_exists(self):
-        names = names_in((ROOT / "docs" / "promises.md").read_text(encoding="utf-8"))
-        self.assertGreater(len(names), 20)
-        for name in names:
-            self.assertTrue(exists(name, ROOT), name)
+        for page in ("promises.md", "comparison-fastdeploy.md"):
+            names = names_in((ROOT / "docs" / page).read_text(encoding="utf-8"))
+            self.assertGreater(len(names), 20)
+            for name in names:
+                self.assertTrue(exists(name, ROOT), f"{page}: {name}")
+
+    def test_each_weak_point_has_its_line(self):
+        page = (ROOT / "docs" / "comparison-fastdeploy.md").read_text(encoding="utf-8")
+        numbers = re.findall(r"^\| (\d+) \|.*`[a-z/_]+/\w+[.\w]*`.* \|$", page, re.MULTILINE)
+        self.assertEqual(numbers, [str(number) for number in range(1, 26)])
 
     def test_one_that_does_not_exist_is_noticed(self):
         for name in ("key/Frame.Sings", "sim/without_shoes", "fuzz/nothing", "no/Room.Test",
