@@ -47,6 +47,9 @@ int run_verify_command(const CommandLineOptions& command_line, const CommandCont
 // Every store and wrapper of this build with its options, as text.
 int run_stores_command(const CommandContext& context);
 
+// docs/mooncake.md: tries a store, says what is wrong with it and how fast it is.
+int run_store_check_command(const CommandLineOptions& command_line, const CommandContext& context);
+
 int run_version_command(const CommandContext& context);
 
 }  // namespace tiercel

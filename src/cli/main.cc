@@ -22,6 +22,7 @@
 #include "cli/commands.h"
 #include "cli/disk_tool.h"
 #include "cli/replay_options.h"
+#include "cli/store_check_options.h"
 
 namespace tiercel {
 namespace {
@@ -137,6 +138,9 @@ int run(int argc, char** argv) {
   CLI::App& verify = *app.add_subcommand(
       "verify", "Read all of a disk tier, check every byte, and drop what is bad (--repair)");
   CLI::App& stores = *app.add_subcommand("stores", "List the stores of this build");
+  CLI::App& store = *app.add_subcommand("store", "Try a store");
+  CLI::App& store_check = *store.add_subcommand(
+      "check", "Connect, put, get, verify, remove; say what is wrong in words, or how fast it is");
   CLI::App& version = *app.add_subcommand("version", "Print the version");
   replay.footer(
       "Options may also stand in a TOML file (--config) and in the environment "
@@ -165,7 +169,10 @@ int run(int argc, char** argv) {
     tool.command.add_option("DIR", tool.folders, "Folder of the disk tier")->expected(0, 1);
     tool.command.footer("See docs/operations.md.");
   }
-  for (CLI::App* command : {&replay, &bench, &inspect, &verify, &stores, &version}) {
+  const OptionTable check_table = store_check_option_table();
+  const auto check_bound = bind(store_check, check_table);
+  for (CLI::App* command :
+       {&replay, &bench, &inspect, &verify, &stores, &store, &store_check, &version}) {
     command->allow_extras();
   }
 
@@ -187,7 +194,7 @@ int run(int argc, char** argv) {
     const auto extra = app.remaining();
     if (!extra.empty())
       return refuse_unknown(extra.front(), app,
-                            {"replay", "bench", "inspect", "verify", "stores", "version"});
+                            {"replay", "bench", "inspect", "verify", "stores", "store", "version"});
     std::cout << app.help();
     return kExitOk;
   }
@@ -201,6 +208,10 @@ int run(int argc, char** argv) {
     if (&command == &bench) {
       for (const Option& option : bench_table.options()) known.push_back(option_flag(option.name));
     }
+    if (&command == &store) {
+      known.emplace_back("check");
+      for (const Option& option : check_table.options()) known.push_back(option_flag(option.name));
+    }
     for (const DiskTool& tool : disk_tools) {
       if (&command != &tool.command) continue;
       for (const Option& option : tool.table.options()) known.push_back(option_flag(option.name));
@@ -209,7 +220,12 @@ int run(int argc, char** argv) {
   }
   if (&command == &version) return run_version_command(context);
   if (&command == &stores) return run_stores_command(context);
+  if (&command == &store && !store_check.parsed()) {
+    std::cout << store.help();
+    return kExitOk;
+  }
   install_stop_handler();
+  if (&command == &store) return run_store_check_command(given(check_bound), context);
   if (&command == &bench) {
     CommandLineOptions options = given(bench_bound);
     if (!bench_subjects.empty()) {

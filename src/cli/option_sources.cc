@@ -14,7 +14,7 @@ constexpr std::string_view kPrefix = "TIERCEL_";
 constexpr std::string_view kConfig = "config";
 
 // What is no option of any command, but may be exported beside them (CONTRIBUTING.md).
-constexpr std::array kScriptVariables = {"fuzz_seconds"};
+constexpr std::array kScriptVariables = {"fuzz_seconds", "mooncake_python", "without_mooncake"};
 
 std::vector<std::string> known_names() {
   std::vector<std::string> names(kScriptVariables.begin(), kScriptVariables.end());

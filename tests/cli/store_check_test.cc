@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/store_check.h"
+
+#include <gtest/gtest.h>
+
+#include "tiercel/local_cache.h"
+
+#include "cli/command_fixture.h"
+#include "store/registry.h"
+
+namespace tiercel {
+namespace {
+
+class StoreCheckTest : public CommandTest {
+ protected:
+  int check(const std::string& url) {
+    return run_command(run_store_check_command,
+                       {{"store", url}, {"rounds", "1"}, {"deadline", "5s"}});
+  }
+  bool says(std::string_view text) const { return out_.str().find(text) != std::string::npos; }
+};
+
+TEST_F(StoreCheckTest, AGoodStorePassesWithItsSpeeds) {
+  EXPECT_EQ(check("memory:"), kExitOk) << out_.str();
+  EXPECT_TRUE(says("the bytes that were put")) << out_.str();
+  EXPECT_TRUE(says("32 x 1 MiB")) << out_.str();
+  EXPECT_FALSE(says("FAILED")) << out_.str();
+}
+
+TEST_F(StoreCheckTest, SaysInWordsWhatIsWrong) {
+  EXPECT_EQ(check("faulty+memory:?fault_error=1"), kExitFailed);
+  EXPECT_TRUE(says("connect           FAILED: the store cannot be used")) << out_.str();
+  EXPECT_EQ(check("faulty+memory:?fault_corrupt=1"), kExitFailed);
+  EXPECT_TRUE(says("other bytes came back")) << out_.str();
+  EXPECT_EQ(check("faulty+memory:?fault_no_space=1"), kExitFailed);
+  EXPECT_TRUE(says("has no room")) << out_.str();
+  EXPECT_EQ(check("memory:?bytes=1MiB"), kExitFailed);
+  EXPECT_TRUE(says("remove            ok")) << out_.str();
+  EXPECT_TRUE(says("exists of 64 KiB")) << "more than fits goes: " << out_.str();
+}
+
+// Whatever it was that failed, nothing of ours stays in a store that others use.
+TEST_F(StoreCheckTest, LeavesNothingBehind) {
+  const auto registry = make_store_registry();
+  const auto watcher = registry->open("memory:pool", {clock_}).value();
+  const auto store = registry->open("memory:pool", {clock_}).value();
+  EXPECT_FALSE(check_store(*store, {.rounds = 1}, clock_, 1).failed());
+  EXPECT_EQ(watcher->stats().objects, 0U);
+  const auto broken = registry->open("faulty+memory:pool?fault_corrupt=1", {clock_}).value();
+  EXPECT_TRUE(check_store(*broken, {.rounds = 1}, clock_, 2).failed());
+  EXPECT_EQ(watcher->stats().objects, 0U);
+}
+
+TEST_F(StoreCheckTest, RefusesWhatIsNoStore) {
+  EXPECT_EQ(check("memroy:"), kExitRefused);
+  EXPECT_NE(error_.str().find("did you mean"), std::string::npos) << error_.str();
+  EXPECT_EQ(run_command(run_store_check_command, {}), kExitRefused);
+  EXPECT_NE(error_.str().find("--store"), std::string::npos) << error_.str();
+}
+
+}  // namespace
+}  // namespace tiercel
