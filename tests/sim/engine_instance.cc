@@ -62,8 +62,8 @@ EngineInstance::EngineInstance(const SimConfig& config, EngineRole role, const S
   }
   plane_ = must(SimulatedDataPlane::create(std::move(workers), world.clock, seed, SimulatedFaults{},
                                            config.ops_in_flight_max));
-  watched_ = std::make_unique<WatchedPlane>(*plane_, config.ops_in_flight_max,
-                                            cache_config_.spec.block_tokens, true);
+  watched_ = std::make_unique<WatchedPlane>(
+      *plane_, config.ops_in_flight_max, cache_config_.spec.block_tokens, !sabotage.promises_only);
   cache_ = must(CacheFactory::create(sabotage.protections, cache_config_, *watched_, world.clock));
   prefix_ = must(EngineFactory::create_prefix_cache(sabotage.engine, cache_config_, *cache_));
   ResourceManagerConfig manager = config.engine->manager;
@@ -198,6 +198,7 @@ void EngineInstance::lose_rank(Random& random, bool device_too) {
   plane_->replace_rank(rank, make_worker(rank, random.next()), world_.clock.now());
   if (!device_too) return;
   ++coverage_["engine.device_lost"];
+  seen_.clear();  // whoever was loading begins anew
   must_be_ok("complete", manager_->fail_step(is_open_ ? manager_->schedule().step : 0, true));
   is_open_ = false;
   model_->lose_memory(rank);
