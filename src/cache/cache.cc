@@ -422,6 +422,7 @@ bool Cache::settled() const { return impl_->settled(); }
 const WhyRecord* Cache::why(RequestId request) const { return impl_->why(request); }
 CacheStats Cache::stats() const { return impl_->stats(); }
 void Cache::clear() { impl_->clear(); }
+void Cache::device_lost() { impl_->device_lost(); }
 void Cache::close(TimePoint deadline) { impl_->close(deadline); }
 bool Cache::closed() const { return impl_->closed(); }
 std::string Cache::check(bool quiet, uint64_t device_holds) const {
