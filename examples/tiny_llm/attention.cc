@@ -39,17 +39,18 @@ void attend(const TinyConfig& config, const RankKv& kv, std::span<const DeviceBl
   const uint32_t heads_per_kv_head = config.heads / config.kv_heads;
   const float scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
   std::vector<float> row(head_dim);
-  std::vector<float> weights(position + 1);
+  const uint64_t first = config.first_seen(config.group_of(layer), position);
+  std::vector<float> weights(position + 1 - first);
   for (uint32_t head = 0; head < config.rank_heads(); ++head) {
     const uint32_t kv_head = head / heads_per_kv_head;
     const std::span<const float> head_query = query.subspan(size_t{head} * head_dim, head_dim);
     float largest = -INFINITY;
-    for (uint64_t other = 0; other <= position; ++other) {
+    for (uint64_t other = first; other <= position; ++other) {
       kv.read(KvPart::kKey, place_of(block_table, config.block_tokens, layer, other), kv_head, row);
       float score = 0;
       for (uint32_t i = 0; i < head_dim; ++i) score += head_query[i] * row[i];
-      weights[other] = score * scale;
-      largest = std::max(largest, weights[other]);
+      weights[other - first] = score * scale;
+      largest = std::max(largest, weights[other - first]);
     }
     float sum = 0;
     for (float& weight : weights) {
@@ -58,10 +59,10 @@ void attend(const TinyConfig& config, const RankKv& kv, std::span<const DeviceBl
     }
     const std::span<float> head_out = out.subspan(size_t{head} * head_dim, head_dim);
     std::fill(head_out.begin(), head_out.end(), 0.0f);
-    for (uint64_t other = 0; other <= position; ++other) {
+    for (uint64_t other = first; other <= position; ++other) {
       kv.read(KvPart::kValue, place_of(block_table, config.block_tokens, layer, other), kv_head,
               row);
-      for (uint32_t i = 0; i < head_dim; ++i) head_out[i] += weights[other] * row[i];
+      for (uint32_t i = 0; i < head_dim; ++i) head_out[i] += weights[other - first] * row[i];
     }
     for (float& value : head_out) value /= sum;
   }

@@ -20,6 +20,21 @@ Option choice(std::string name, std::string help, std::string default_value,
   return option;
 }
 
+std::vector<TinyConfig> configs_of(const CheckOptions& options) {
+  std::vector<TinyConfig> configs;
+  for (const uint32_t window_layers : options.window_layers) {
+    for (const KvType kv_type : options.kv_types) {
+      for (const uint32_t rank_count : options.rank_counts) {
+        TinyConfig& config = configs.emplace_back(options.world.config);
+        config.window_layers = window_layers;
+        config.kv_type = kv_type;
+        config.rank_count = rank_count;
+      }
+    }
+  }
+  return configs;
+}
+
 }  // namespace
 
 OptionTable tiny_option_table() {
@@ -30,9 +45,14 @@ OptionTable tiny_option_table() {
                         "false"));
   table.add(choice("kv", "Element type of the KV", "all", {"all", "fp32", "bf16"}));
   table.add(choice("ranks", "Ranks that share the heads", "all", {"all", "1", "2"}));
+  table.add(
+      choice("attention",
+             "Full attention in every layer, or hybrid: a window in the last one, which makes "
+             "two groups of layers with block tables of their own",
+             "all", {"all", "full", "hybrid"}));
   table.add(make_option("only", OptionType::kString,
                         "Only configurations whose name contains this text", ""));
-  table.add(make_option("layers", OptionType::kInteger, "Layers of the model", "2", 1, 64));
+  table.add(make_option("layers", OptionType::kInteger, "Layers of the model", "2", 2, 64));
   table.add(make_option("block_tokens", OptionType::kInteger, "Tokens of a block", "8", 4, 64));
   table.add(make_option("more_requests", OptionType::kInteger,
                         "Random requests in each wave, beside those that are always there", "0", 0,
@@ -63,6 +83,9 @@ Result<CheckOptions> read_check_options(const OptionValues& values) {
   for (const uint32_t count : {1u, 2u}) {
     if (ranks == "all" || ranks == std::to_string(count)) options.rank_counts.push_back(count);
   }
+  const std::string& attention = values.get_string("attention");
+  if (attention != "hybrid") options.window_layers.push_back(0);
+  if (attention != "full") options.window_layers.push_back(1);
   if (values.is_set("only")) options.only = values.get_string("only");
   options.world.config.layers = static_cast<uint32_t>(values.get_integer("layers"));
   options.world.config.block_tokens = static_cast<uint32_t>(values.get_integer("block_tokens"));
@@ -90,20 +113,17 @@ Result<bool> run_check(const CheckOptions& options, const Clock& clock,
   bool all_right = true;
   uint64_t planted = 0;
   print(report_header());
-  for (const KvType kv_type : options.kv_types) {
-    for (const uint32_t rank_count : options.rank_counts) {
-      CheckWorld::Options world_options = options.world;
-      world_options.config.kv_type = kv_type;
-      world_options.config.rank_count = rank_count;
-      world_options.new_weights = std::any_of(
-          cases.begin(), cases.end(), [](const CheckCase& some) { return some.has_new_weights(); });
-      TIERCEL_TRY_ASSIGN(const auto world, CheckWorld::create(world_options, clock));
-      for (const CheckCase& check_case : cases) {
-        TIERCEL_TRY_ASSIGN(const CaseOutcome outcome, run_case(check_case, *world));
-        print(report_line(check_case.name, world_options.config, outcome));
-        all_right = all_right && outcome.ok();
-        planted += outcome.findings.planted_faults;
-      }
+  for (const TinyConfig& config : configs_of(options)) {
+    CheckWorld::Options world_options = options.world;
+    world_options.config = config;
+    world_options.new_weights = std::any_of(
+        cases.begin(), cases.end(), [](const CheckCase& some) { return some.has_new_weights(); });
+    TIERCEL_TRY_ASSIGN(const auto world, CheckWorld::create(world_options, clock));
+    for (const CheckCase& check_case : cases) {
+      TIERCEL_TRY_ASSIGN(const CaseOutcome outcome, run_case(check_case, *world));
+      print(report_line(check_case.name, config, outcome));
+      all_right = all_right && outcome.ok();
+      planted += outcome.findings.planted_faults;
     }
   }
   if (options.world.fault != PlantedFault::kNone && planted == 0) {

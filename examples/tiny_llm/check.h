@@ -20,7 +20,8 @@ namespace tiercel::tiny {
 struct CheckOptions {
   std::vector<KvType> kv_types;
   std::vector<uint32_t> rank_counts;
-  std::string only;  // cases whose names contain it; empty: all
+  std::vector<uint32_t> window_layers;  // 0: full attention in every layer
+  std::string only;                     // cases whose names contain it; empty: all
   CheckWorld::Options world;
 };
 

@@ -17,7 +17,7 @@ constexpr uint32_t kRunningMax = 8;
 constexpr uint64_t kStepsBetweenLosses = 15;
 // Fails, cuts and damages, and says ok to some of it.
 constexpr const char* kFaultyStore =
-    "faulty+memory:faulty?fault_seed=7&fault_error=0.1&fault_corrupt=0.2&fault_truncate=0.1"
+    "faulty+memory:faulty?fault_seed=7&fault_error=0.03&fault_corrupt=0.05&fault_truncate=0.03"
     "&fault_delay=0.2&fault_delay_max=2ms";
 
 // One case under way.
@@ -104,7 +104,7 @@ class CaseRun {
         name.begin(), name.end(), [](char c) { return c == ' ' || c == ',' || c == '+'; }, '_');
     const TinyConfig& config = world_.options().config;
     return name + "." + std::string(to_string(config.kv_type)) + "." +
-           std::to_string(config.rank_count);
+           std::to_string(config.rank_count) + "." + std::to_string(config.window_layers);
   }
 
   using Asked = std::vector<std::pair<RequestId, const WorkItem*>>;

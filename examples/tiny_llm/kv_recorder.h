@@ -7,6 +7,7 @@
 // output as it was.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -35,27 +36,30 @@ std::string to_string(const KvDifference& difference);
 // Threads: one.
 class KvRecorder {
  public:
-  explicit KvRecorder(const TinyConfig& config) : layers_(config.layers) {}
+  explicit KvRecorder(const TinyConfig& config) : config_(config) {}
 
-  // The first `token_count` tokens of the block have been computed. The first time that is how they
-  // must be; later on they are compared.
-  std::optional<KvDifference> record(const BlockKey& key, uint32_t token_count,
+  // `block` is one of the group's, and `group` below config.group_count(). The first `token_count`
+  // tokens of the block have been computed. The first time that is how they must be; later on they
+  // are compared.
+  std::optional<KvDifference> record(const BlockKey& key, uint32_t group, uint32_t token_count,
                                      std::span<const RankKv> ranks, DeviceBlockId block);
 
   // Compares what a cache has brought.
-  std::optional<KvDifference> check(const BlockKey& key, uint32_t token_count,
+  std::optional<KvDifference> check(const BlockKey& key, uint32_t group, uint32_t token_count,
                                     std::span<const RankKv> ranks, DeviceBlockId block) const;
 
-  size_t size() const { return digests_.size(); }
+  // Keys of the first group.
+  size_t size() const { return digests_[0].size(); }
 
  private:
-  using Digests = std::vector<Sha256Digest>;  // by rank, then layer
-  Digests digests_of(std::span<const RankKv> ranks, uint32_t token_count,
+  using Digests = std::vector<Sha256Digest>;  // by rank, then layer of the group
+  Digests digests_of(uint32_t group, std::span<const RankKv> ranks, uint32_t token_count,
                      DeviceBlockId block) const;
-  std::optional<KvDifference> compare(const Digests& expected, const Digests& found) const;
+  std::optional<KvDifference> compare(uint32_t group, const Digests& expected,
+                                      const Digests& found) const;
 
-  uint32_t layers_;
-  std::unordered_map<BlockKey, Digests> digests_;
+  TinyConfig config_;
+  std::array<std::unordered_map<BlockKey, Digests>, kTinyGroupsMax> digests_;
 };
 
 }  // namespace tiercel::tiny

@@ -19,32 +19,38 @@ Result<RankKv> RankKv::create(const TinyConfig& config, uint32_t block_count) {
     return Error(Code::kInvalid, "block_count is 0; allowed: at least 1");
   }
   RankKv kv;
-  kv.type_ = config.kv_type;
-  kv.layers_ = config.layers;
-  kv.kv_heads_ = config.rank_kv_heads();
-  kv.head_dim_ = config.head_dim;
-  kv.block_tokens_ = config.block_tokens;
+  kv.config_ = config;
   kv.block_count_ = block_count;
   kv.item_bytes_ = config.kv_type == KvType::kFp32 ? 4 : 2;
-  TIERCEL_TRY_ASSIGN(kv.memory_, Arena::create(kv.payload_bytes() * block_count,
+  TIERCEL_TRY_ASSIGN(kv.memory_, Arena::create(kv.tensor_offset(KvPart::kKey, config.layers),
                                                ArenaOptions{.huge_pages = false}));
   return kv;
 }
 
 Result<DeviceLayout> RankKv::layout() const {
-  std::vector<std::vector<TensorView>> layers(layers_);
-  for (uint32_t layer = 0; layer < layers_; ++layer) {
-    for (const KvPart part : {KvPart::kKey, KvPart::kValue}) {
-      const std::span<std::byte> tensor = memory_->memory().subspan(
-          tensor_offset(part, layer), tensor_block_bytes() * block_count_);
-      layers[layer].push_back(contiguous_tensor(
-          tensor, item_bytes_, {block_count_, block_tokens_, kv_heads_, head_dim_}, "bthd"));
-    }
-  }
-  TIERCEL_TRY_ASSIGN(auto group, make_device_group(layers, 'b'));
   std::vector<DeviceGroup> groups;
-  groups.push_back(std::move(group));
+  for (uint32_t group = 0; group < config_.group_count(); ++group) {
+    std::vector<std::vector<TensorView>> layers;
+    for (uint32_t layer = config_.first_layer(group); layer < config_.end_layer(group); ++layer) {
+      layers.emplace_back();
+      for (const KvPart part : {KvPart::kKey, KvPart::kValue}) {
+        const std::span<std::byte> tensor = memory_->memory().subspan(
+            tensor_offset(part, layer), tensor_block_bytes() * block_count_);
+        layers.back().push_back(contiguous_tensor(
+            tensor, item_bytes_,
+            {block_count_, config_.block_tokens, config_.rank_kv_heads(), config_.head_dim},
+            "bthd"));
+      }
+    }
+    TIERCEL_TRY_ASSIGN(auto made, make_device_group(layers, 'b'));
+    groups.push_back(std::move(made));
+  }
   return DeviceLayout::create(std::move(groups));
+}
+
+uint64_t RankKv::payload_bytes(uint32_t group) const {
+  const uint64_t layers = config_.end_layer(group) - config_.first_layer(group);
+  return layers * 2 * tensor_block_bytes();
 }
 
 uint64_t RankKv::tensor_offset(KvPart part, uint32_t layer) const {
@@ -52,8 +58,8 @@ uint64_t RankKv::tensor_offset(KvPart part, uint32_t layer) const {
 }
 
 std::byte* RankKv::address(KvPart part, const KvPlace& place, uint64_t element) const {
-  TIERCEL_ASSERT(place.layer < layers_ && place.block.value() < block_count_ &&
-                     place.token < block_tokens_ && element < row_elements(),
+  TIERCEL_ASSERT(place.layer < config_.layers && place.block.value() < block_count_ &&
+                     place.token < config_.block_tokens && element < row_elements(),
                  "a place in the KV tensors exists");
   return memory_->memory().data() + tensor_offset(part, place.layer) +
          place.block.value() * tensor_block_bytes() +
@@ -63,7 +69,7 @@ std::byte* RankKv::address(KvPart part, const KvPlace& place, uint64_t element) 
 void RankKv::write(KvPart part, const KvPlace& place, std::span<const float> row) {
   TIERCEL_ASSERT(row.size() == row_elements(), "a row has all heads of the rank");
   std::byte* const target = address(part, place, 0);
-  if (type_ == KvType::kFp32) {
+  if (config_.kv_type == KvType::kFp32) {
     std::memcpy(target, row.data(), row.size_bytes());
     return;
   }
@@ -74,9 +80,9 @@ void RankKv::write(KvPart part, const KvPlace& place, std::span<const float> row
 }
 
 void RankKv::read(KvPart part, const KvPlace& place, uint32_t kv_head, std::span<float> row) const {
-  TIERCEL_ASSERT(row.size() == head_dim_, "a row has one head");
-  const std::byte* const source = address(part, place, uint64_t{kv_head} * head_dim_);
-  if (type_ == KvType::kFp32) {
+  TIERCEL_ASSERT(row.size() == config_.head_dim, "a row has one head");
+  const std::byte* const source = address(part, place, uint64_t{kv_head} * config_.head_dim);
+  if (config_.kv_type == KvType::kFp32) {
     std::memcpy(row.data(), source, row.size_bytes());
     return;
   }

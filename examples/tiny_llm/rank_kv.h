@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // RankKv: the paged KV tensors of one rank, as an engine keeps them: for each layer a tensor of
-// keys and one of values, [block][token][KV head][element], all in one piece of memory. Tiercel
-// reads and writes it through the layout; the model reads and writes it token by token.
+// keys and one of values, [block][token][KV head][element], all in one piece of memory. Layers with
+// full attention and layers with a window are groups, and each group numbers its blocks for itself.
+// Tiercel reads and writes the tensors through the layout; the model does so token by token.
 #pragma once
 
 #include <cstddef>
@@ -37,8 +38,8 @@ class RankKv {
 
   Result<DeviceLayout> layout() const;
   uint32_t block_count() const { return block_count_; }
-  // Of one block: all layers, keys and values.
-  uint64_t payload_bytes() const { return uint64_t{layers_} * 2 * tensor_block_bytes(); }
+  // Of one block of a group: its layers, keys and values.
+  uint64_t payload_bytes(uint32_t group) const;
 
   // Of one token in one tensor; a block of a tensor is its tokens, one behind the other.
   uint64_t token_bytes() const { return row_elements() * item_bytes_; }
@@ -56,14 +57,14 @@ class RankKv {
 
  private:
   RankKv() = default;
-  uint64_t row_elements() const { return uint64_t{kv_heads_} * head_dim_; }
-  uint64_t tensor_block_bytes() const { return token_bytes() * block_tokens_; }
+  uint64_t row_elements() const { return uint64_t{config_.rank_kv_heads()} * config_.head_dim; }
+  uint64_t tensor_block_bytes() const { return token_bytes() * config_.block_tokens; }
   uint64_t tensor_offset(KvPart part, uint32_t layer) const;
   std::byte* address(KvPart part, const KvPlace& place, uint64_t element) const;
 
   std::unique_ptr<Arena> memory_;
-  KvType type_ = KvType::kFp32;
-  uint32_t layers_ = 0, kv_heads_ = 0, head_dim_ = 0, block_tokens_ = 0, block_count_ = 0;
+  TinyConfig config_;
+  uint32_t block_count_ = 0;
   uint32_t item_bytes_ = 0;
 };
 

@@ -32,6 +32,13 @@ Result<Answer> answer_alone(const TinyModel& model, const RootKey& root,
   std::vector<DeviceBlockId> table;
   for (uint32_t block = 0; block < blocks; ++block) table.emplace_back(block);
 
+  const auto record = [&](const BlockKey& key, uint32_t tokens, DeviceBlockId block) {
+    for (uint32_t group = 0; group < config.group_count(); ++group) {
+      const bool differs = recorder.record(key, group, tokens, ranks, block).has_value();
+      TIERCEL_ASSERT(!differs, "the model computes the same bytes each time");
+    }
+  };
+
   Answer answer;
   Sequence sequence(root, block_tokens);
   std::vector<TokenId> next(prompt.begin(), prompt.end());
@@ -39,25 +46,21 @@ Result<Answer> answer_alone(const TinyModel& model, const RootKey& root,
     const size_t known = answer.logits.size();
     answer.logits.resize(known + config.vocabulary);
     const std::span<float> logits = std::span(answer.logits).subspan(known);
-    const TinyChunk chunk{next, sequence.token_count(), table, true};
+    const TinyChunk chunk{next, sequence.token_count(), {table, table}, true};
     model.forward(ranks, std::span(&chunk, 1), logits);
     sequence.append(next);
     // The prompt's last block, if it is not full: what a prefill instance hands over.
     const auto partial = answer.outputs.empty() ? sequence.partial_key() : std::nullopt;
     if (partial) {
       const auto tokens = static_cast<uint32_t>(sequence.token_count() % block_tokens);
-      const bool differs =
-          recorder.record(*partial, tokens, ranks, table[sequence.keys().size()]).has_value();
-      TIERCEL_ASSERT(!differs, "the model computes the same bytes each time");
+      record(*partial, tokens, table[sequence.keys().size()]);
     }
     next = {sample_greedily(logits)};
     answer.outputs.push_back(next.front());
     if (next.front() == kEndOfSequence) break;
   }
   for (size_t block = 0; block < sequence.keys().size(); ++block) {
-    const bool differs =
-        recorder.record(sequence.keys()[block], block_tokens, ranks, table[block]).has_value();
-    TIERCEL_ASSERT(!differs, "the model computes the same bytes each time");
+    record(sequence.keys()[block], block_tokens, table[block]);
   }
   return answer;
 }

@@ -46,6 +46,8 @@ Status TinyConfig::validate() const {
   TIERCEL_TRY(check_multiple("mlp", mlp, rank_count, "rank_count"));
   TIERCEL_TRY(check_range("vocabulary", vocabulary, 2, 65536));
   TIERCEL_TRY(check_range("block_tokens", block_tokens, 1, 1024));
+  TIERCEL_TRY(check_range("window_layers", window_layers, 0, layers - 1));
+  TIERCEL_TRY(check_range("window_tokens", window_tokens, 1, 65536));
   if (!(rope_theta > 1)) {
     return Error(Code::kInvalid,
                  "rope_theta is " + std::to_string(rope_theta) + "; allowed: above 1");
@@ -62,12 +64,18 @@ KvSpec kv_spec(const TinyConfig& config, uint64_t weights_seed, const std::strin
   spec.block_tokens = config.block_tokens;
   spec.positional_scheme = "rope:theta=" + std::to_string(config.rope_theta);
   spec.layout_tag = layout_order;
-  GroupSpec group;
-  group.attention = config.heads == config.kv_heads ? AttentionKind::kMha : AttentionKind::kGqa;
-  group.layer_count = config.layers;
-  group.kv_head_count = config.kv_heads;
-  group.head_dim_k = group.head_dim_v = config.head_dim;
-  spec.groups = {group};
+  for (uint32_t i = 0; i < config.group_count(); ++i) {
+    GroupSpec group;
+    group.attention = config.heads == config.kv_heads ? AttentionKind::kMha : AttentionKind::kGqa;
+    if (i > 0) {
+      group.attention = AttentionKind::kWindow;
+      group.window_tokens = config.window_tokens;
+    }
+    group.layer_count = config.end_layer(i) - config.first_layer(i);
+    group.kv_head_count = config.kv_heads;
+    group.head_dim_k = group.head_dim_v = config.head_dim;
+    spec.groups.push_back(group);
+  }
   return spec;
 }
 

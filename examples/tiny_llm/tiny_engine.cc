@@ -21,8 +21,11 @@ Error broken_word(RequestId request, const std::string& what) {
 CacheConfig cache_config(const TinyEngineOptions& options, const std::vector<RankKv>& ranks) {
   CacheConfig config;
   config.spec = options.weights.spec;
-  config.payload_bytes.emplace_back();
-  for (const RankKv& rank : ranks) config.payload_bytes[0].push_back(rank.payload_bytes());
+  for (uint32_t group = 0; group < config.spec.groups.size(); ++group) {
+    config.payload_bytes.emplace_back();
+    for (const RankKv& rank : ranks)
+      config.payload_bytes[group].push_back(rank.payload_bytes(group));
+  }
   config.device_blocks = options.device_blocks;
   config.host_blocks = options.host_blocks;
   config.host_extents = 1;
@@ -68,7 +71,7 @@ Status TinyEngine::open_parts(std::shared_ptr<StoreRegistry> registry) {
 }
 
 Sequence TinyEngine::make_sequence(const EngineRequest& request) const {
-  return Sequence(make_root(weights_.name_space, request.scope), block_tokens());
+  return Sequence(make_root(weights_.name_space, request.scope), config().block_tokens);
 }
 
 Status TinyEngine::add(EngineRequest request) {
@@ -120,8 +123,10 @@ Status TinyEngine::take_batch(const Batch& batch) {
     const auto life = lives_.find(scheduled.id);
     if (life == lives_.end()) return broken_word(scheduled.id, "nobody behind it");
     TIERCEL_TRY(before_chunk(scheduled, life->second));
-    TinyChunk chunk{scheduled.tokens, scheduled.first_token, scheduled.block_table.group(0),
-                    scheduled.samples};
+    TinyChunk chunk{scheduled.tokens, scheduled.first_token, {}, scheduled.samples};
+    for (uint32_t group = 0; group < config().group_count(); ++group) {
+      chunk.block_tables[group] = scheduled.block_table.group(group);
+    }
     if (options_.fault == PlantedFault::kShareUncomputed && !scheduled.samples) {
       chunk.tokens = chunk.tokens.first(chunk.tokens.size() - 1);
       ++findings_.planted_faults;
@@ -129,7 +134,7 @@ Status TinyEngine::take_batch(const Batch& batch) {
     chunks.push_back(chunk);
     samples += scheduled.samples ? 1 : 0;
   }
-  const uint32_t vocabulary = weights_.model->config().vocabulary;
+  const uint32_t vocabulary = config().vocabulary;
   std::vector<float> logits(samples * vocabulary);
   weights_.model->forward(ranks_, chunks, logits);
   if (loses_device_) return fail_step(batch.step);
@@ -168,7 +173,7 @@ Status TinyEngine::before_chunk(const ScheduledRequest& scheduled, Life& life) {
   if (scheduled.samples != (end == life.tokens.size())) {
     return broken_word(scheduled.id, "a token to sample in the wrong place");
   }
-  const uint64_t covered = uint64_t{scheduled.block_table.block_count} * block_tokens();
+  const uint64_t covered = uint64_t{scheduled.block_table.block_count} * config().block_tokens;
   if (covered < end) return broken_word(scheduled.id, "too few blocks");
   if (life.fresh) plant(scheduled);
   compare_before(scheduled, life);
@@ -178,18 +183,26 @@ Status TinyEngine::before_chunk(const ScheduledRequest& scheduled, Life& life) {
 
 void TinyEngine::compare_before(const ScheduledRequest& scheduled, const Life& life) {
   if (life.mixed_kv) return;
-  const uint32_t tokens_of_block = block_tokens();
-  const auto full = static_cast<uint32_t>(scheduled.first_token / tokens_of_block);
-  const auto table = scheduled.block_table.group(0);
+  for (uint32_t group = 0; group < config().group_count(); ++group) {
+    compare_found(scheduled, life, group);
+  }
+}
+
+void TinyEngine::compare_found(const ScheduledRequest& scheduled, const Life& life,
+                               uint32_t group) {
+  const uint32_t block_tokens = config().block_tokens;
+  const uint64_t read_from = config().first_seen(group, scheduled.first_token);
+  const auto full = static_cast<uint32_t>(scheduled.first_token / block_tokens);
+  const auto table = scheduled.block_table.group(group);
   const auto compare = [&](const BlockKey& key, uint32_t tokens, uint32_t block) {
-    const auto difference = weights_.recorder->check(key, tokens, ranks_, table[block]);
+    const auto difference = weights_.recorder->check(key, group, tokens, ranks_, table[block]);
     if (life.fresh) ++findings_.compared_blocks;
     if (difference) complain(scheduled.id, block, life.fresh ? "found" : "kept", *difference);
   };
-  for (uint32_t block = 0; block < full; ++block) {
-    compare(life.sequence.keys()[block], tokens_of_block, block);
+  for (auto block = static_cast<uint32_t>(read_from / block_tokens); block < full; ++block) {
+    compare(life.sequence.keys()[block], block_tokens, block);
   }
-  const auto partial = static_cast<uint32_t>(scheduled.first_token % tokens_of_block);
+  const auto partial = static_cast<uint32_t>(scheduled.first_token % block_tokens);
   if (!life.fresh || partial == 0) return;
   // Part of a block can have been found only by its own key.
   Sequence sequence = make_sequence(life.request);
@@ -200,15 +213,17 @@ void TinyEngine::compare_before(const ScheduledRequest& scheduled, const Life& l
 
 void TinyEngine::compare_after(const ScheduledRequest& scheduled, const Life& life) {
   if (life.mixed_kv) return;
-  const uint32_t tokens_of_block = block_tokens();
+  const uint32_t block_tokens = config().block_tokens;
   const uint64_t end = scheduled.first_token + scheduled.tokens.size();
-  const auto table = scheduled.block_table.group(0);
-  for (auto block = static_cast<uint32_t>(scheduled.first_token / tokens_of_block);
-       block < end / tokens_of_block; ++block) {
-    const auto difference = weights_.recorder->record(life.sequence.keys()[block], tokens_of_block,
-                                                      ranks_, table[block]);
-    ++findings_.computed_blocks;
-    if (difference) complain(scheduled.id, block, "computed", *difference);
+  const auto first = static_cast<uint32_t>(scheduled.first_token / block_tokens);
+  for (uint32_t group = 0; group < config().group_count(); ++group) {
+    const auto table = scheduled.block_table.group(group);
+    for (uint32_t block = first; block < end / block_tokens; ++block) {
+      const auto difference = weights_.recorder->record(life.sequence.keys()[block], group,
+                                                        block_tokens, ranks_, table[block]);
+      ++findings_.computed_blocks;
+      if (difference) complain(scheduled.id, block, "computed", *difference);
+    }
   }
 }
 
@@ -223,8 +238,8 @@ void TinyEngine::complain(RequestId request, uint32_t block, const char* when,
 }
 
 void TinyEngine::plant(const ScheduledRequest& scheduled) {
-  const auto found = static_cast<uint32_t>(scheduled.first_token / block_tokens());
-  const auto table = scheduled.block_table.group(0);
+  const auto found = static_cast<uint32_t>(scheduled.first_token / config().block_tokens);
+  const auto table = scheduled.block_table.group(0);  // of which every block is read
   if (options_.fault == PlantedFault::kByteFlip && found >= 1) {
     // The lowest byte of an element, which is of the least weight.
     ranks_.back().block_bytes(KvPart::kValue, 0, table[0])[0] ^= std::byte{1};
@@ -232,7 +247,7 @@ void TinyEngine::plant(const ScheduledRequest& scheduled) {
   }
   if (options_.fault == PlantedFault::kSwapBlocks && found >= 2) {
     for (RankKv& rank : ranks_) {
-      for (uint32_t layer = 0; layer < weights_.model->config().layers; ++layer) {
+      for (uint32_t layer = 0; layer < config().end_layer(0); ++layer) {
         for (const KvPart part : {KvPart::kKey, KvPart::kValue}) {
           const auto first = rank.block_bytes(part, layer, table[0]);
           std::swap_ranges(first.begin(), first.end(),

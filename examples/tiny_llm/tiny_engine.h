@@ -117,12 +117,13 @@ class TinyEngine {
 
   TinyEngine(const TinyEngineOptions& options, const Clock& clock);
   Status open_parts(std::shared_ptr<StoreRegistry> registry);
-  uint32_t block_tokens() const { return weights_.model->config().block_tokens; }
+  const TinyConfig& config() const { return weights_.model->config(); }
   Sequence make_sequence(const EngineRequest& request) const;
   Status take_batch(const Batch& batch);
   // The request's tokens are those that we know, and its blocks are what the chunk must read.
   Status before_chunk(const ScheduledRequest& scheduled, Life& life);
   void compare_before(const ScheduledRequest& scheduled, const Life& life);
+  void compare_found(const ScheduledRequest& scheduled, const Life& life, uint32_t group);
   void compare_after(const ScheduledRequest& scheduled, const Life& life);
   void complain(RequestId request, uint32_t block, const char* when,
                 const KvDifference& difference);

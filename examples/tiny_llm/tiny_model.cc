@@ -90,7 +90,8 @@ void TinyModel::add_attention(const LayerWeights& weights, uint32_t layer, std::
                               const TinyChunk& chunk, uint64_t position,
                               std::span<float> hidden) const {
   const std::vector<float> input = normalized(hidden, weights.attention_norm);
-  const KvPlace place = place_of(chunk.block_table, config_.block_tokens, layer, position);
+  const std::span<const DeviceBlockId> table = chunk.block_tables[config_.group_of(layer)];
+  const KvPlace place = place_of(table, config_.block_tokens, layer, position);
   const size_t query_elements = size_t{config_.rank_heads()} * config_.head_dim;
   const size_t kv_elements = size_t{config_.rank_kv_heads()} * config_.head_dim;
   std::vector<float> query(query_elements), attended(query_elements);
@@ -105,7 +106,7 @@ void TinyModel::add_attention(const LayerWeights& weights, uint32_t layer, std::
     ranks[rank].write(KvPart::kKey, place, key);
     ranks[rank].write(KvPart::kValue, place, value);
     // Reads its own key and value back too: rounded as everybody after it sees them.
-    attend(config_, ranks[rank], chunk.block_table, layer, position, query, attended);
+    attend(config_, ranks[rank], table, layer, position, query, attended);
     multiply({weights.output, query_elements * ranks.size(), 0, rank * query_elements}, attended,
              partial);
     add(partial, sum);

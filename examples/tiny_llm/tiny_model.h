@@ -10,6 +10,7 @@
 // program; another C library may round exp, sin and cos otherwise.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -24,12 +25,15 @@
 
 namespace tiercel::tiny {
 
+// The blocks of one request, for each group.
+using BlockTables = std::array<std::span<const DeviceBlockId>, kTinyGroupsMax>;
+
 // Tokens of one request to be computed in one step; KV of everything before them is in its blocks.
 struct TinyChunk {
   std::span<const TokenId> tokens;  // each below TinyConfig::vocabulary
   uint64_t first_position = 0;
-  std::span<const DeviceBlockId> block_table;  // reaches over the last token
-  bool samples = false;                        // logits of the last token are wanted
+  BlockTables block_tables;  // each reaches over the last token
+  bool samples = false;      // logits of the last token are wanted
 };
 
 // Threads: constant after create(); forward() may run on several threads on different blocks.

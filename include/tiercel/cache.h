@@ -283,6 +283,11 @@ class Cache {
   // once idle() has been seen.
   void clear();
 
+  // The engine's device memory has lost what stood in it, on any rank: what is queued to be saved
+  // from there is dropped. What is in flight ends as its rank says; the engine ends the requests
+  // that had blocks there.
+  void device_lost();
+
   // Takes no new work from now on (loads and prefetches find nothing, saves are dropped); what is
   // in flight may end until `deadline`. Poll until closed().
   void close(TimePoint deadline);

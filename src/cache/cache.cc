@@ -450,6 +450,7 @@ void Cache::observe_prefill(uint64_t tokens, uint64_t context_tokens, Duration d
 }
 LoadEstimates Cache::load_estimates() const { return impl_->load_estimates(); }
 void Cache::clear() { impl_->clear(); }
+void Cache::device_lost() { impl_->device_lost(); }
 void Cache::close(TimePoint deadline) { impl_->close(deadline); }
 bool Cache::closed() const { return impl_->closed(); }
 std::string Cache::check(bool quiet, uint64_t device_holds) const {

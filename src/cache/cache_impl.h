@@ -76,6 +76,7 @@ class Cache::Impl {
   void clear();
   // As clear(), but what is known of the store stays.
   void forget_tiers();
+  void device_lost();
   void close(TimePoint deadline);
   bool closed() const;
   std::string check(bool quiet, uint64_t device_holds) const;

@@ -201,6 +201,16 @@ void Cache::Impl::drop_saves(Request& request, WhyReason reason) {
   request.save_cursor = end;  // the queue finds nothing left and lets go of the request
 }
 
+void Cache::Impl::device_lost() {
+  for (size_t i = 0; i < save_queue_.size(); ++i) {
+    Request* request = requests_.at(save_queue_[i].index, save_queue_[i].generation);
+    if (request != nullptr && request->save_queued) {
+      drop_saves(*request, WhyReason::kSaveDropped);
+    }
+  }
+  pump_saves();
+}
+
 void Cache::Impl::settle_save(Job& job, JobItem& item, Code code) {
   const NodeId node = item.node;
   if (code == Code::kOk && index_.is_current(node)) {

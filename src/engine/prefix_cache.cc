@@ -8,6 +8,7 @@
 #include <fmt/core.h>
 
 #include "base/assert.h"
+#include "engine/engine_protections.h"
 
 namespace tiercel {
 namespace {
@@ -24,6 +25,11 @@ Error not_admitted(RequestId request) {
 }  // namespace
 
 Result<std::unique_ptr<PrefixCache>> PrefixCache::create(const CacheConfig& config, Cache& cache) {
+  return EngineFactory::create_prefix_cache(EngineProtections{}, config, cache);
+}
+
+Result<std::unique_ptr<PrefixCache>> EngineFactory::create_prefix_cache(
+    const EngineProtections& protections, const CacheConfig& config, Cache& cache) {
   if (config.device_blocks == 0) {
     return Error(Code::kInvalid, "device_blocks is 0; allowed: at least 1 for a device tier");
   }
@@ -32,7 +38,10 @@ Result<std::unique_ptr<PrefixCache>> PrefixCache::create(const CacheConfig& conf
                      make_eviction_policy(config.eviction_policy,
                                           EvictionPolicyContext{cache.index(), Tier::kDevice,
                                                                 config.device_blocks * groups}));
-  return std::unique_ptr<PrefixCache>(new PrefixCache(config, cache, std::move(policy)));
+  std::unique_ptr<PrefixCache> prefix(new PrefixCache(config, cache, std::move(policy)));
+  prefix->keeps_leaving_ = protections.leaving;
+  prefix->forgets_lost_ = protections.device_loss;
+  return prefix;
 }
 
 PrefixCache::PrefixCache(const CacheConfig& config, Cache& cache,
@@ -417,7 +426,7 @@ Status PrefixCache::end(RequestId request, bool aborted) {
   if (found == admitted_.end()) return not_admitted(request);
   // Cache may never have heard of a request that was neither loaded nor committed.
   const Result<Farewell> farewell = aborted ? cache_.abort(request) : cache_.finish(request);
-  if (farewell && farewell->device_busy) {
+  if (farewell && farewell->device_busy && keeps_leaving_) {
     leaving_blocks_ += found->second.block_count;
     leaving_.push_back(Leaving{request, farewell->generation, std::move(found->second)});
   } else {
@@ -478,6 +487,8 @@ void PrefixCache::clear() {
 }
 
 void PrefixCache::device_lost() {
+  if (!forgets_lost_) return;
+  cache_.device_lost();
   for (Pool& pool : pools_) {
     for (DeviceBlock& block : pool.blocks) {
       if (block.node == kNoNode) continue;

@@ -34,6 +34,8 @@ struct PrefixCacheStats {
   uint32_t free_blocks = 0, cached_blocks = 0, referenced_blocks = 0;  // of all groups; sum = total
 };
 
+class EngineFactory;
+
 // Keys are those of one request from its first block on, chained as Sequence makes them.
 class PrefixCache {
  public:
@@ -157,6 +159,7 @@ class PrefixCache {
     Admitted admitted;
   };
 
+  friend class EngineFactory;
   PrefixCache(const CacheConfig& config, Cache& cache, std::unique_ptr<EvictionPolicy> policy);
 
   uint32_t groups() const { return static_cast<uint32_t>(pools_.size()); }
@@ -197,6 +200,9 @@ class PrefixCache {
   std::vector<NodeId> path_;            // scratch
   std::vector<uint32_t> positions_;     // scratch
   std::vector<DeviceBlockId> offered_;  // scratch
+  // See EngineProtections.
+  bool keeps_leaving_ = true;
+  bool forgets_lost_ = true;
   PrefixCacheStats stats_;
 };
 

@@ -14,17 +14,26 @@ namespace tiercel {
 Result<std::unique_ptr<ResourceManager>> ResourceManager::create(
     const ResourceManagerConfig& config, Cache& cache, PrefixCache& prefix, const Clock& clock,
     LoadAdvice* advice) {
-  TIERCEL_TRY(config.validate());
-  TIERCEL_TRY_ASSIGN(const Namespace name_space, make_namespace(cache.config().spec));
-  return std::unique_ptr<ResourceManager>(
-      std::make_unique<ResourceManagerImpl>(config, name_space, cache, prefix, clock, advice));
+  return EngineFactory::create_resource_manager(EngineProtections{}, config, cache, prefix, clock,
+                                                advice);
 }
 
-ResourceManagerImpl::ResourceManagerImpl(const ResourceManagerConfig& config,
+Result<std::unique_ptr<ResourceManager>> EngineFactory::create_resource_manager(
+    const EngineProtections& protections, const ResourceManagerConfig& config, Cache& cache,
+    PrefixCache& prefix, const Clock& clock, LoadAdvice* advice) {
+  TIERCEL_TRY(config.validate());
+  TIERCEL_TRY_ASSIGN(const Namespace name_space, make_namespace(cache.config().spec));
+  return std::unique_ptr<ResourceManager>(std::make_unique<ResourceManagerImpl>(
+      protections, config, name_space, cache, prefix, clock, advice));
+}
+
+ResourceManagerImpl::ResourceManagerImpl(const EngineProtections& protections,
+                                         const ResourceManagerConfig& config,
                                          const Namespace& name_space, Cache& cache,
                                          PrefixCache& prefix, const Clock& clock,
                                          LoadAdvice* advice)
-    : config_(config),
+    : protections_(protections),
+      config_(config),
       block_tokens_(cache.config().spec.block_tokens),
       with_store_(cache.config().with_store),
       namespace_(name_space),
@@ -119,13 +128,17 @@ std::span<const BlockKey> ResourceManagerImpl::shared_keys(const Entry& entry) c
 
 void ResourceManagerImpl::share(Entry& entry) {
   if (entry.is_private) return;
-  const auto computed = static_cast<uint32_t>(entry.computed_tokens / block_tokens_);
+  uint64_t tokens = entry.computed_tokens;
+  if (!protections_.computed_only) tokens += entry.batch_tokens;
+  if (!protections_.newest_token) tokens = entry.tokens.size();
+  const auto computed =
+      static_cast<uint32_t>(std::min<uint64_t>(tokens / block_tokens_, entry.device_blocks));
   if (computed <= entry.shared_blocks) return;
   entry.shared_blocks = computed;
   // Neither can fail: it has these blocks, and nothing is late.
   const auto extended = prefix_.extend(entry.id, shared_keys(entry), entry.device_blocks);
   TIERCEL_ASSERT(extended, "a request names keys for the blocks that it has");
-  (void)prefix_.commit(entry.id, entry.computed_tokens);
+  (void)prefix_.commit(entry.id, tokens);
 }
 
 Status ResourceManagerImpl::abort(RequestId request) {
@@ -317,9 +330,10 @@ void ResourceManagerImpl::weights_changed(const Namespace& name_space) {
   const std::vector<Entry*> with_blocks = running_;
   for (Entry* entry : with_blocks) {
     if (entry->has_computed || entry->in_batch) {
-      entry->is_private = true;
+      entry->is_private = protections_.own_weights;
     } else {
       entry->sequence.reset();
+      preempted_next_.push_back(entry->id);  // a step that was lost may have had it
       send_back(*entry, true);
     }
   }

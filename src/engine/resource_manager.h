@@ -98,8 +98,9 @@ struct ScheduledRequest {
 struct Batch {
   uint64_t step = 0;  // of this batch; rises from 1
   std::span<const ScheduledRequest> requests;
-  std::span<const RequestId> preempted;  // by this schedule(); they are waiting again
-  uint32_t token_count = 0;              // of all requests
+  // Since the last batch: they have lost their device blocks and begin anew.
+  std::span<const RequestId> preempted;
+  uint32_t token_count = 0;  // of all requests
 };
 
 // What the engine has done for one request of the batch.

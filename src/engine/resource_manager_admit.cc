@@ -17,7 +17,8 @@ constexpr uint32_t kWalkMax = 64;
 void ResourceManagerImpl::admit_waiting() {
   uint32_t looks = 0;
   uint64_t look_blocks = 0;
-  bool has_room = !is_short_ && preempted_.empty();
+  // Whoever is preempted for room would take it right back.
+  bool has_room = !is_short_;
   uint32_t walked = 0;
   for (auto at = waiting_.begin(); at != waiting_.end() && walked < kWalkMax; ++walked) {
     Entry& entry = **at++;  // a look may take it out

@@ -20,6 +20,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/engine_protections.h"
 #include "engine/resource_manager.h"
 
 namespace tiercel {
@@ -61,8 +62,9 @@ struct EngineEntry {
 
 class ResourceManagerImpl final : public ResourceManager {
  public:
-  ResourceManagerImpl(const ResourceManagerConfig& config, const Namespace& name_space,
-                      Cache& cache, PrefixCache& prefix, const Clock& clock, LoadAdvice* advice);
+  ResourceManagerImpl(const EngineProtections& protections, const ResourceManagerConfig& config,
+                      const Namespace& name_space, Cache& cache, PrefixCache& prefix,
+                      const Clock& clock, LoadAdvice* advice);
 
   Status add(EngineRequest request) override;
   Status abort(RequestId request) override;
@@ -125,6 +127,7 @@ class ResourceManagerImpl final : public ResourceManager {
   Look admit(Entry& entry, const LoadQuestion& question, uint32_t unused_blocks);
   uint64_t promised_blocks() const;
 
+  const EngineProtections protections_;
   const ResourceManagerConfig config_;
   const uint32_t block_tokens_;
   const bool with_store_;

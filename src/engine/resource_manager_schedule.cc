@@ -75,7 +75,7 @@ void ResourceManagerImpl::on_load_done(Entry& entry, const CacheEvent& event) {
   const uint64_t loaded = uint64_t{event.blocks - entry.hit_blocks} * block_tokens_;
   stats_.loaded_tokens += loaded;
   if (entry.finished.preemptions == 0) entry.finished.loaded_tokens = loaded;
-  if (event.device_busy) {
+  if (event.device_busy && protections_.late_loads) {
     stats_.blocks_parted += prefix_.part_from_busy(entry.id);
     entry.table = prefix_.block_table(entry.id);
     entry.device_blocks = entry.table.block_count;
@@ -126,6 +126,7 @@ ResourceManagerImpl::Room ResourceManagerImpl::schedule_one(Entry& entry, uint32
   scheduled.tokens = std::span(entry.tokens).subspan(entry.computed_tokens, count);
   scheduled.block_table = entry.table;
   scheduled.samples = end == entry.tokens.size();
+  if (!protections_.computed_only) share(entry);
   return Room::kGiven;
 }
 

@@ -2,8 +2,7 @@
 //
 // Driver: one episode of the simulation: a production Cache over simulated ranks, a toy engine on
 // top, and a clock that the driver moves. All of them may die at any step and begin anew over what
-// their disks still have. Steps depend on configuration, episode seed and step
-// number only; a step may be left out without changing what the others choose.
+// their disks still have.
 #pragma once
 
 #include <cstdint>
@@ -14,27 +13,24 @@
 
 #include "base/manual_clock.h"
 #include "base/random.h"
+#include "episode.h"
 #include "failure.h"
 #include "sim_config.h"
 #include "toy_engine.h"
 
 namespace tiercel::sim {
 
-class Driver {
+class Driver final : public Episode {
  public:
   Driver(const SimConfig& config, const Sabotage& sabotage, uint64_t episode_seed);
-  ~Driver();
+  ~Driver() override;
   Driver(const Driver&) = delete;
   Driver& operator=(const Driver&) = delete;
 
-  // Both throw SimFailure.
-  void step(uint64_t number);
-  // Ends the storm, waits for calm, and checks what must hold then.
-  void finish();
-
-  // What was met, to be called once, after the last step.
-  Coverage take_coverage();
-  void set_trace(std::function<void(const std::string&)> trace);
+  void step(uint64_t number) override;
+  void finish() override;
+  Coverage take_coverage() override;
+  void set_trace(std::function<void(const std::string&)> trace) override;
 
  private:
   struct Process;

@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "driver.h"
+#include "episode.h"
 #include "oracle.h"
 
 namespace tiercel::sim {
@@ -57,15 +57,15 @@ Coverage coverage_from_text(const std::string& text) {
 }
 
 void run_one(const SimConfig& config, const Sabotage& sabotage, uint64_t episode,
-             const std::function<void(Driver&)>& body, Report& report, Coverage& total) {
+             const std::function<void(Episode&)>& body, Report& report, Coverage& total) {
   report.episode = episode;
   report.step = 0;
   try {
-    Driver driver(config, sabotage, episode);
-    body(driver);
+    const std::unique_ptr<Episode> run = make_episode(config, sabotage, episode);
+    body(*run);
     report.step = kFinish;
-    driver.finish();
-    for (const auto& [what, times] : driver.take_coverage()) total[what] += times;
+    run->finish();
+    for (const auto& [what, times] : run->take_coverage()) total[what] += times;
   } catch (const SimFailure& failure) {
     report.failed = true;
     copy_text(report.check, failure.check);
@@ -134,10 +134,10 @@ Outcome run_episodes(const SimConfig& config, const Sabotage& sabotage, uint64_t
       const uint64_t steps = std::min(kEpisodeSteps, step_count - report.steps_run);
       run_one(
           config, sabotage, mix(seed * 0x10001 + number),
-          [&](Driver& driver) {
+          [&](Episode& run) {
             for (uint64_t step = 0; step < steps; ++step) {
               report.step = step;
-              driver.step(step);
+              run.step(step);
               ++report.steps_run;
             }
           },
@@ -154,9 +154,9 @@ Outcome run_episode(const SimConfig& config, const Sabotage& sabotage, uint64_t 
     Coverage total;
     run_one(
         config, sabotage, episode,
-        [&](Driver& driver) {
+        [&](Episode& run) {
           if (trace) {
-            driver.set_trace([&](const std::string& what) {
+            run.set_trace([&](const std::string& what) {
               if (report.step == kFinish) {
                 std::fprintf(stderr, "   end: %s\n", what.c_str());
               } else {
@@ -167,7 +167,7 @@ Outcome run_episode(const SimConfig& config, const Sabotage& sabotage, uint64_t 
           }
           for (const uint64_t step : steps) {
             report.step = step;
-            driver.step(step);
+            run.step(step);
             ++report.steps_run;
           }
         },

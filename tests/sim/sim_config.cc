@@ -157,6 +157,65 @@ void add_disk_configs(std::vector<SimConfig>& configs) {
   }
 }
 
+SimConfig engine_config(std::string name, std::string about) {
+  SimConfig config = base_config(std::move(name), std::move(about));
+  CacheConfig& cache = config.cache;
+  cache.payload_bytes = {{32, 32}};
+  cache.request_blocks_max = 64;
+  cache.requests_max = 64;
+  cache.host_blocks = 24;
+  cache.host_extents = 6;
+  config.device_blocks = 24;
+  config.lives_max = 12;
+  EngineSimConfig engine;
+  engine.manager.running_max = 5;
+  engine.manager.step_tokens_max = 24;
+  engine.manager.prefill_chunk_tokens_max = 10;
+  engine.manager.context_tokens_max = 80;
+  engine.manager.waiting_max = 64;
+  engine.manager.load_deadline = milliseconds(40);
+  engine.manager.prefetch_deadline = milliseconds(200);
+  engine.manager.hand_over_deadline = milliseconds(400);
+  engine.manager.prefetching_max = 3;
+  engine.manager.looks_per_step_max = 4;
+  config.engine = engine;
+  return config;
+}
+
+void add_engine_configs(std::vector<SimConfig>& configs) {
+  configs.push_back(engine_config("engine", "ResourceManager, two ranks, no store"));
+  {
+    SimConfig config = engine_config("engine-small-pool", "a pool for one or two requests, s3fifo");
+    config.device_blocks = 9;
+    config.cache.host_blocks = 12;
+    config.cache.eviction_policy = "s3fifo";
+    config.engine->manager.save_preempted = false;
+    configs.push_back(config);
+  }
+  {
+    SimConfig config = engine_config("engine-groups", "full and window groups, outputs not cached");
+    config.cache.spec.groups = {full_group(), window_group(9)};
+    config.cache.payload_bytes = {{32, 32}, {32, 32}};
+    config.engine->manager.cache_outputs = false;
+    with_store(config, "lru");
+    configs.push_back(config);
+  }
+  {
+    SimConfig config =
+        engine_config("engine-store-faults", "a store that fails, hangs and damages");
+    with_store(config, "lru");
+    config.corruption = true;
+    configs.push_back(config);
+  }
+  {
+    SimConfig config = engine_config("engine-losses", "ranks die, with their device memory or not");
+    with_store(config, "lru");
+    config.losses = true;
+    config.engine->device_loss = true;
+    configs.push_back(config);
+  }
+}
+
 std::vector<SimConfig> make_configs() {
   std::vector<SimConfig> configs;
   configs.push_back(base_config("single", "one rank, one group, lru, no store"));
@@ -225,6 +284,7 @@ std::vector<SimConfig> make_configs() {
     configs.push_back(config);
   }
   add_disk_configs(configs);
+  add_engine_configs(configs);
   return configs;
 }
 
@@ -264,6 +324,18 @@ constexpr std::array kDiskProtections = {
     NamedDiskProtection{"disk_alternate_headers", &RankDiskProtections::alternate_headers},
     NamedDiskProtection{"disk_compare_with_record", &RankDiskProtections::compare_with_record}};
 
+struct NamedEngineProtection {
+  std::string_view name;
+  bool EngineProtections::*on;
+};
+constexpr std::array kEngineProtections = {
+    NamedEngineProtection{"engine_computed_only", &EngineProtections::computed_only},
+    NamedEngineProtection{"engine_newest_token", &EngineProtections::newest_token},
+    NamedEngineProtection{"engine_late_loads", &EngineProtections::late_loads},
+    NamedEngineProtection{"engine_leaving", &EngineProtections::leaving},
+    NamedEngineProtection{"engine_own_weights", &EngineProtections::own_weights},
+    NamedEngineProtection{"engine_device_loss", &EngineProtections::device_loss}};
+
 }  // namespace
 
 std::span<const SimConfig> sim_configs() { return all_configs(); }
@@ -278,6 +350,9 @@ std::vector<std::string_view> sabotage_names() {
   std::vector<std::string_view> names = {"verify"};
   for (const NamedProtection& protection : kProtections) names.push_back(protection.name);
   for (const NamedDiskProtection& protection : kDiskProtections) names.push_back(protection.name);
+  for (const NamedEngineProtection& protection : kEngineProtections) {
+    names.push_back(protection.name);
+  }
   return names;
 }
 
@@ -295,6 +370,11 @@ std::optional<Sabotage> sabotage_of(std::string_view name) {
   for (const NamedDiskProtection& protection : kDiskProtections) {
     if (protection.name != name) continue;
     sabotage.disk.*protection.on = false;
+    return sabotage;
+  }
+  for (const NamedEngineProtection& protection : kEngineProtections) {
+    if (protection.name != name) continue;
+    sabotage.engine.*protection.on = false;
     return sabotage;
   }
   return std::nullopt;

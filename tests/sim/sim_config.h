@@ -14,9 +14,17 @@
 #include "tiercel/cache.h"
 
 #include "cache/protections.h"
+#include "engine/engine_protections.h"
 #include "tier/disk/rank_disk_protections.h"
 
 namespace tiercel::sim {
+
+// Of configurations that drive ResourceManager.
+struct EngineSimConfig {
+  ResourceManagerConfig manager;
+  bool hand_over = false;    // a prefill and a decode instance that share a store
+  bool device_loss = false;  // ranks may lose their device memory
+};
 
 struct SimConfig {
   std::string name;
@@ -31,8 +39,9 @@ struct SimConfig {
   uint32_t disk_blocks = 0;          // of the disk tier, per group; 0: there is none
   uint32_t disk_extents = 4;         // per group
   DiskSync disk_sync = DiskSync::kNone;
-  bool disk_faults = false;  // requests to a disk may fail, come short or hang
-  bool restarts = false;     // the process may be closed or killed, and the power may be cut
+  bool disk_faults = false;               // requests to a disk may fail, come short or hang
+  std::optional<EngineSimConfig> engine;  // then device_blocks is the pool of ResourceManager
+  bool restarts = false;  // the process may be closed or killed, and the power may be cut
 };
 
 // Of DiskSync::kInterval.
@@ -42,6 +51,7 @@ inline constexpr Duration kDiskSyncInterval = std::chrono::milliseconds(200);
 struct Sabotage {
   Protections protections;
   RankDiskProtections disk;
+  EngineProtections engine;
   bool verify = true;  // RankWorkerOptions::verify
   // Only what an engine could see: neither what is asked of the data plane nor Cache::check.
   bool promises_only = false;

@@ -51,6 +51,16 @@ size_t WatchedPlane::poll(std::span<Completion> out) {
   return count;
 }
 
+bool WatchedPlane::writes_device(GroupId group, DeviceBlockId block) const {
+  const auto found = device_blocks_.find({group.value(), block.value()});
+  return found != device_blocks_.end() && found->second.writers > 0;
+}
+
+bool WatchedPlane::reads_device(GroupId group, DeviceBlockId block) const {
+  const auto found = device_blocks_.find({group.value(), block.value()});
+  return found != device_blocks_.end() && found->second.readers > 0;
+}
+
 void WatchedPlane::begin(const BlockOp& op) {
   if (op.token_count != block_tokens_) fail("plane", "an operation has a wrong token count");
   if (uses_slot(op.kind)) {

@@ -38,6 +38,9 @@ class WatchedPlane final : public DataPlane {
   // Operations that some rank has not let go of.
   size_t open() const { return open_.size(); }
   uint64_t open_of(OpKind kind) const { return open_of_kind_[static_cast<size_t>(kind)]; }
+  // Whether an open operation may still write the device block, or read it.
+  bool writes_device(GroupId group, DeviceBlockId block) const;
+  bool reads_device(GroupId group, DeviceBlockId block) const;
   // Distinct host slots that an open operation may still touch.
   size_t slots_in_use() const { return slots_.size(); }
   // By kind and code: "save ok" and so on.

@@ -40,42 +40,47 @@ AttentionModel::AttentionModel(const KvSpec& spec, uint32_t rank_count, uint32_t
 }
 
 void AttentionModel::lose_memory() {
-  for (auto& groups : memory_) {
-    for (auto& bytes : groups) {
-      auto* words = reinterpret_cast<uint64_t*>(bytes.data());
-      for (size_t i = 0; i < bytes.size() / sizeof(uint64_t); ++i) words[i] = mixed(++garbage_);
-    }
+  for (uint32_t rank = 0; rank < memory_.size(); ++rank) lose_memory(rank);
+}
+
+void AttentionModel::lose_memory(uint32_t rank) {
+  for (auto& bytes : memory_[rank]) {
+    auto* words = reinterpret_cast<uint64_t*>(bytes.data());
+    for (size_t i = 0; i < bytes.size() / sizeof(uint64_t); ++i) words[i] = mixed(++garbage_);
   }
 }
 
-uint64_t AttentionModel::seed_of(const EngineRequest& request) {
-  uint64_t seed = mixed_text(1, request.scope.adapter_id);
-  seed = mixed_text(seed, request.scope.adapter_revision);
-  seed = mixed_text(seed, request.scope.tenant_salt);
-  // Where they stand matters too, but whoever uses them with equal tokens gives them other hashes.
-  for (const SequenceItem& item : request.items) seed = mixed_text(seed, item.content_hash);
-  return seed;
+uint64_t AttentionModel::seed_of(const Scope& scope) {
+  return mixed_text(mixed_text(mixed_text(1, scope.adapter_id), scope.adapter_revision),
+                    scope.tenant_salt);
 }
 
-uint64_t AttentionModel::next_content(uint64_t before, TokenId token, uint64_t weights) {
+uint64_t AttentionModel::next_content(uint64_t before, TokenId token, uint64_t at,
+                                      std::span<const SequenceItem> items, uint64_t weights) {
+  for (const SequenceItem& item : items) {
+    if (item.begin == at) before = mixed_text(mixed_text(before, item.kind), item.content_hash);
+  }
   return mixed(before ^ mixed(uint64_t{token} << 8 ^ mixed(weights + 1)));
 }
 
 void AttentionModel::add(const EngineRequest& request) {
   Known& known = requests_[request.id];
-  known = Known{seed_of(request), request.prompt, {}};
+  known = Known{seed_of(request.scope), request.items, request.prompt, {}};
   known.tokens.insert(known.tokens.end(), request.outputs.begin(), request.outputs.end());
 }
 
 std::vector<TokenId> AttentionModel::outputs_of(const EngineRequest& request, uint64_t weights,
                                                 uint32_t count, bool sequences_end) {
-  uint64_t content = seed_of(request);
-  for (const TokenId token : request.prompt) content = next_content(content, token, weights);
+  uint64_t content = seed_of(request.scope);
+  uint64_t at = 0;
+  for (const TokenId token : request.prompt) {
+    content = next_content(content, token, at++, request.items, weights);
+  }
   std::vector<TokenId> outputs;
   while (outputs.size() < count) {
     outputs.push_back(sample(content));
     if (sequences_end && ends_sequence(outputs.back())) break;
-    content = next_content(content, outputs.back(), weights);
+    content = next_content(content, outputs.back(), at++, {}, weights);
   }
   return outputs;
 }
@@ -135,7 +140,8 @@ std::string AttentionModel::run(const Batch& batch, uint64_t weights,
     if (known.content.empty()) {  // what it has by now was computed by others
       uint64_t content = known.seed;
       for (uint64_t at = 0; at < std::min<uint64_t>(first, known.tokens.size()); ++at) {
-        known.content.push_back(content = next_content(content, known.tokens[at], weights));
+        content = next_content(content, known.tokens[at], at, known.items, weights);
+        known.content.push_back(content);
       }
     }
     if (first > known.content.size()) return name() + ": what is before has not been computed";
@@ -146,9 +152,8 @@ std::string AttentionModel::run(const Batch& batch, uint64_t weights,
         return name() + fmt::format(": token {} is another than it has", at);
       }
       const uint64_t before = at == 0 ? known.seed : known.content[at - 1];
-      known.content.push_back(next_content(before, known.tokens[at], weights));
+      known.content.push_back(next_content(before, known.tokens[at], at, known.items, weights));
     }
-    write(scheduled, known);
     StepResult& result = results->emplace_back();
     result.id = scheduled.id;
     if (scheduled.samples != (end == known.tokens.size())) {
@@ -162,6 +167,10 @@ std::string AttentionModel::run(const Batch& batch, uint64_t weights,
     result.finished = sequences_end && ends_sequence(*result.token);
     known.tokens.resize(end);
     known.tokens.push_back(*result.token);
+  }
+  // All read before any writes: nothing orders the requests of a batch.
+  for (const ScheduledRequest& scheduled : batch.requests) {
+    write(scheduled, requests_.at(scheduled.id));
   }
   return {};
 }

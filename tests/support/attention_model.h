@@ -2,13 +2,13 @@
 //
 // AttentionModel: the reference model of what device blocks hold, in place of a language model.
 //
-// The KV of a position is eight bytes: a number made of the KV before it, the token, and the
-// weights; on every rank and in every group another one. A step reads, for each request, every
-// position before its tokens (in window groups: those in the window), compares them with what this
-// request must have there, and writes the positions of its tokens. So a block that was never
-// computed, or that belongs to other tokens, other weights, another rank or group, is seen by the
-// first request that reads it. What is sampled depends on the KV that was read, so that a request's
-// outputs say whether all of it was right.
+// The KV of a position is eight bytes: a number made of the KV before it, the token, the items that
+// begin there, and the weights; on every rank and in every group another one. A step reads, for
+// each request, every position before its tokens (in window groups: those in the window), compares
+// them with what this request must have there, and writes the positions of its tokens. So a block
+// that was never computed, or that belongs to other tokens, other weights, another rank or group,
+// is seen by the first request that reads it. What is sampled depends on the KV that was read, so
+// that a request's outputs say whether all of it was right.
 //
 // Threads: one.
 #pragma once
@@ -46,8 +46,9 @@ class AttentionModel {
   // token ends its sequence if the model says so.
   std::string run(const Batch& batch, uint64_t weights, std::vector<StepResult>* results);
 
-  // Overwrites everything.
+  // Overwrites everything, or what one rank has.
   void lose_memory();
+  void lose_memory(uint32_t rank);
 
   // What a request gets under one kind of weights throughout; ends early where the sequence does.
   static std::vector<TokenId> outputs_of(const EngineRequest& request, uint64_t weights,
@@ -58,12 +59,15 @@ class AttentionModel {
 
  private:
   struct Known {
-    uint64_t seed = 0;              // of scope and items
+    uint64_t seed = 0;  // of the scope
+    std::vector<SequenceItem> items;
     std::vector<TokenId> tokens;    // as far as they are known
     std::vector<uint64_t> content;  // KV that it must have, by position
   };
-  static uint64_t seed_of(const EngineRequest& request);
-  static uint64_t next_content(uint64_t before, TokenId token, uint64_t weights);
+  static uint64_t seed_of(const Scope& scope);
+  // KV of the position `at` behind that of the position before.
+  static uint64_t next_content(uint64_t before, TokenId token, uint64_t at,
+                               std::span<const SequenceItem> items, uint64_t weights);
   static TokenId sample(uint64_t content) { return static_cast<TokenId>(content >> 24 & 0xffff); }
   uint64_t* place(uint32_t rank, uint32_t group, const BlockTable& table, uint64_t position);
   std::string read(const ScheduledRequest& scheduled, const Known& known);

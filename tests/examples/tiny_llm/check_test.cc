@@ -16,10 +16,12 @@ namespace {
 struct Shape {
   KvType kv_type;
   uint32_t rank_count;
+  uint32_t window_layers;
 };
 
 void PrintTo(const Shape& shape, std::ostream* out) {
-  *out << to_string(shape.kv_type) << ", ranks: " << shape.rank_count;
+  *out << to_string(shape.kv_type) << ", ranks: " << shape.rank_count
+       << ", layers with a window: " << shape.window_layers;
 }
 
 std::unique_ptr<CheckWorld> make_world(const Shape& shape, PlantedFault fault,
@@ -28,6 +30,7 @@ std::unique_ptr<CheckWorld> make_world(const Shape& shape, PlantedFault fault,
   CheckWorld::Options options;
   options.config.kv_type = shape.kv_type;
   options.config.rank_count = shape.rank_count;
+  options.config.window_layers = shape.window_layers;
   options.fault = fault;
   options.disk_folder = folder;
   options.new_weights = check_case.has_new_weights();
@@ -66,10 +69,10 @@ std::string test_name(const ::testing::TestParamInfo<CheckTest::ParamType>& info
          std::to_string(shape.rank_count);
 }
 
-// The other two combinations differ in nothing that a tier could notice; the program runs them.
+// The other combinations differ in nothing that a tier could notice; the program runs them.
 INSTANTIATE_TEST_SUITE_P(
     All, CheckTest,
-    ::testing::Combine(::testing::Values(Shape{KvType::kFp32, 1}, Shape{KvType::kBf16, 2}),
+    ::testing::Combine(::testing::Values(Shape{KvType::kFp32, 1, 0}, Shape{KvType::kBf16, 2, 1}),
                        ::testing::ValuesIn(check_cases().begin(), check_cases().end())),
     test_name);
 
@@ -83,7 +86,7 @@ TEST_P(PlantedFaultTest, IsFoundByTheComparisonOfBytes) {
   const auto check_case = std::find_if(check_cases().begin(), check_cases().end(),
                                        [&](const CheckCase& some) { return some.name == name; });
   ASSERT_NE(check_case, check_cases().end()) << "no case is called " << name;
-  const auto world = make_world({KvType::kBf16, 2}, fault, *check_case, folder.path(""));
+  const auto world = make_world({KvType::kBf16, 2, 0}, fault, *check_case, folder.path(""));
   const auto outcome = run_case(*check_case, *world);
   ASSERT_TRUE(outcome) << outcome.error().message();
   EXPECT_GT(outcome->findings.planted_faults, 0u);
@@ -103,11 +106,13 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(CheckProgramTest, ExitsByWhatItFinds) {
   const std::string program = testing::binary_path("tiercel-tiny");
-  const auto right = testing::run_shell(program + " --check --kv fp32 --ranks 1 --only device");
+  const auto right =
+      testing::run_shell(program + " --check --attention full --kv fp32 --ranks 1 --only device");
   EXPECT_EQ(right.status, 0) << right.text;
   EXPECT_NE(right.text.find("the cache changes nothing"), std::string::npos) << right.text;
-  const auto wrong = testing::run_shell(
-      program + " --check --kv fp32 --ranks 1 --only 'device, odd' --plant share-uncomputed");
+  const auto wrong = testing::run_shell(program +
+                                        " --check --attention full --kv fp32 --ranks 1 --only "
+                                        "'device, odd' --plant share-uncomputed");
   EXPECT_EQ(wrong.status, 1) << wrong.text;
   EXPECT_NE(wrong.text.find("WRONG"), std::string::npos) << wrong.text;
 }
@@ -117,9 +122,10 @@ TEST(CheckProgramTest, RefusesWhatItCannotDo) {
   for (const auto& [arguments, message] :
        {std::pair("--check --plant nonsense", "plant is \"nonsense\"; allowed: none, byte-flip"),
         std::pair("--check --only nonsense", "only is 'nonsense', which no configuration has"),
-        std::pair("--check --kv fp32 --ranks 1 --only 'device, pre' --plant stale-weights",
+        std::pair("--check --attention full --kv fp32 --ranks 1 --only 'device, pre' --plant "
+                  "stale-weights",
                   "no configuration had a place for it"),
-        std::pair("--check --layers 0", "layers is \"0\"; allowed: 1 to 64")}) {
+        std::pair("--check --layers 0", "layers is \"0\"; allowed: 2 to 64")}) {
     const auto outcome = testing::run_shell(program + " " + arguments);
     EXPECT_EQ(outcome.status, 2) << arguments;
     EXPECT_NE(outcome.text.find(message), std::string::npos) << outcome.text;

@@ -17,7 +17,7 @@ class KvRecorderTest : public ::testing::Test {
   }
 
   std::optional<KvDifference> check(uint32_t block) const {
-    return recorder_.check(key_, config_.block_tokens, ranks_, DeviceBlockId(block));
+    return recorder_.check(key_, 0, config_.block_tokens, ranks_, DeviceBlockId(block));
   }
 
   TinyConfig config_;
@@ -27,13 +27,13 @@ class KvRecorderTest : public ::testing::Test {
 };
 
 TEST_F(KvRecorderTest, WhatWasComputedIsWhatMustBeFound) {
-  EXPECT_FALSE(recorder_.record(key_, 8, ranks_, DeviceBlockId(1)));
+  EXPECT_FALSE(recorder_.record(key_, 0, 8, ranks_, DeviceBlockId(1)));
   EXPECT_FALSE(check(1));
-  EXPECT_FALSE(recorder_.record(key_, 8, ranks_, DeviceBlockId(1))) << "and computed once more";
+  EXPECT_FALSE(recorder_.record(key_, 0, 8, ranks_, DeviceBlockId(1))) << "and computed once more";
   const auto other = check(2);
   ASSERT_TRUE(other);
   EXPECT_TRUE(other->known);
-  EXPECT_TRUE(recorder_.record(key_, 8, ranks_, DeviceBlockId(2))) << "what was first stays";
+  EXPECT_TRUE(recorder_.record(key_, 0, 8, ranks_, DeviceBlockId(2))) << "what was first stays";
   EXPECT_FALSE(check(1));
 }
 
@@ -45,7 +45,7 @@ TEST_F(KvRecorderTest, ABlockThatNobodyComputedIsToldApart) {
 }
 
 TEST_F(KvRecorderTest, EveryByteOfEveryRankAndLayerCounts) {
-  recorder_.record(key_, 8, ranks_, DeviceBlockId(0));
+  recorder_.record(key_, 0, 8, ranks_, DeviceBlockId(0));
   for (uint32_t rank = 0; rank < 2; ++rank) {
     for (uint32_t layer = 0; layer < config_.layers; ++layer) {
       for (const KvPart part : {KvPart::kKey, KvPart::kValue}) {
@@ -64,12 +64,12 @@ TEST_F(KvRecorderTest, EveryByteOfEveryRankAndLayerCounts) {
 }
 
 TEST_F(KvRecorderTest, OfAPartialBlockOnlyItsTokensCount) {
-  recorder_.record(key_, 3, ranks_, DeviceBlockId(0));
+  recorder_.record(key_, 0, 3, ranks_, DeviceBlockId(0));
   const auto bytes = ranks_[1].block_bytes(KvPart::kKey, 1, DeviceBlockId(0));
   bytes[3 * ranks_[1].token_bytes()] ^= std::byte{1};
-  EXPECT_FALSE(recorder_.check(key_, 3, ranks_, DeviceBlockId(0)));
+  EXPECT_FALSE(recorder_.check(key_, 0, 3, ranks_, DeviceBlockId(0)));
   bytes[3 * ranks_[1].token_bytes() - 1] ^= std::byte{1};
-  EXPECT_TRUE(recorder_.check(key_, 3, ranks_, DeviceBlockId(0)));
+  EXPECT_TRUE(recorder_.check(key_, 0, 3, ranks_, DeviceBlockId(0)));
 }
 
 }  // namespace

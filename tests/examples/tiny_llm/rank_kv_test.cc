@@ -38,7 +38,7 @@ TEST(RankKvTest, TheLayoutNamesThePlacesThatTheModelWrites) {
   EXPECT_EQ(layout->layer_count(group), config.layers);
   // 8 tokens × 1 KV head of 2 × 8 elements × 4 bytes, keys and values, 2 layers.
   EXPECT_EQ(layout->payload_bytes(group), 8u * 1 * 8 * 4 * 2 * 2);
-  EXPECT_EQ(layout->payload_bytes(group), kv.payload_bytes());
+  EXPECT_EQ(layout->payload_bytes(group), kv.payload_bytes(0));
   const auto& layers = layout->groups()[0].layers;
   for (uint32_t layer = 0; layer < config.layers; ++layer) {
     ASSERT_EQ(layers[layer].parts.size(), 2u);
@@ -52,6 +52,24 @@ TEST(RankKvTest, TheLayoutNamesThePlacesThatTheModelWrites) {
       }
     }
   }
+}
+
+TEST(RankKvTest, LayersWithAWindowAreAGroupOfTheirOwn) {
+  TinyConfig config;
+  config.layers = 3;
+  config.window_layers = 1;
+  RankKv kv = *RankKv::create(config, 4);
+  const auto layout = kv.layout();
+  ASSERT_TRUE(layout) << layout.error().message();
+  ASSERT_EQ(layout->groups().size(), 2u);
+  EXPECT_EQ(layout->layer_count(GroupId(0)), 2u);
+  EXPECT_EQ(layout->layer_count(GroupId(1)), 1u);
+  EXPECT_EQ(layout->payload_bytes(GroupId(0)), kv.payload_bytes(0));
+  EXPECT_EQ(layout->payload_bytes(GroupId(1)), kv.payload_bytes(1));
+  EXPECT_EQ(kv.payload_bytes(0), 2 * kv.payload_bytes(1));
+  const DevicePart& values = layout->groups()[1].layers[0].parts[1];
+  EXPECT_EQ(kv.block_bytes(KvPart::kValue, 2, DeviceBlockId(3)).data(),
+            values.memory.data() + values.offset_bytes + 3 * values.block_stride_bytes);
 }
 
 TEST(RankKvTest, RefusesNoBlocksAndAModelThatCannotBe) {

@@ -48,7 +48,7 @@ inline std::vector<std::vector<float>> run_chunks(const TinyModel& model, std::s
   uint64_t position = 0;
   for (const size_t size : sizes) {
     std::vector<float> logits(model.config().vocabulary);
-    const TinyChunk chunk{tokens.subspan(position, size), position, table, true};
+    const TinyChunk chunk{tokens.subspan(position, size), position, {table, table}, true};
     model.forward(ranks, std::span(&chunk, 1), logits);
     all.push_back(std::move(logits));
     position += size;

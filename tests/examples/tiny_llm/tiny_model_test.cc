@@ -14,6 +14,7 @@ constexpr uint32_t kBlocks = 6;
 struct Case {
   KvType kv_type;
   uint32_t rank_count;
+  uint32_t window_layers = 0;
 };
 
 class TinyModelTest : public ::testing::TestWithParam<Case> {
@@ -21,6 +22,7 @@ class TinyModelTest : public ::testing::TestWithParam<Case> {
   TinyModelTest() {
     config_.kv_type = GetParam().kv_type;
     config_.rank_count = GetParam().rank_count;
+    config_.window_layers = GetParam().window_layers;
     model_ = *TinyModel::create(config_, kSeed);
     tokens_ = random_tokens(config_, 45, 11);  // the last of 6 blocks is not full
     whole_ranks_ = make_ranks(config_, kBlocks);
@@ -69,9 +71,11 @@ TEST_P(TinyModelTest, OtherBlocksAndOtherRequestsInTheBatchChangeNothing) {
   std::vector<float> logits(2 * size_t{config_.vocabulary});
   // Two steps, the other request's chunk in front of ours in the first one and behind it later.
   const std::span<const TokenId> a(tokens_), b(others);
-  const TinyChunk first[] = {{b.first(30), 0, theirs, true}, {a.first(20), 0, mine, false}};
+  const TinyChunk first[] = {{b.first(30), 0, {theirs, theirs}, true},
+                             {a.first(20), 0, {mine, mine}, false}};
   model_->forward(ranks, first, logits);
-  const TinyChunk second[] = {{a.subspan(20), 20, mine, true}, {b.subspan(30), 30, theirs, true}};
+  const TinyChunk second[] = {{a.subspan(20), 20, {mine, mine}, true},
+                              {b.subspan(30), 30, {theirs, theirs}, true}};
   model_->forward(ranks, second, logits);
   EXPECT_EQ(std::vector(logits.begin(), logits.begin() + config_.vocabulary), whole_);
   expect_equal_kv(ranks, mine);
@@ -93,7 +97,7 @@ TEST_P(TinyModelTest, KvThatWasCopiedServesAsIfItHadBeenComputed) {
     }
   }
   std::vector<float> logits(config_.vocabulary);
-  const TinyChunk rest{std::span(tokens_).subspan(40), 40, to, true};
+  const TinyChunk rest{std::span(tokens_).subspan(40), 40, {to, to}, true};
   model_->forward(ranks, std::span(&rest, 1), logits);
   EXPECT_EQ(logits, whole_);
 }
@@ -106,14 +110,15 @@ TEST_P(TinyModelTest, AByteOfTheKvMatters) {
   const size_t item = config_.kv_type == KvType::kFp32 ? 4 : 2;
   bytes[item - 2] ^= std::byte{0x40};
   std::vector<float> logits(config_.vocabulary);
-  const TinyChunk rest{std::span(tokens_).subspan(44), 44, table_, true};
+  const TinyChunk rest{std::span(tokens_).subspan(44), 44, {table_, table_}, true};
   model_->forward(ranks, std::span(&rest, 1), logits);
   EXPECT_NE(logits, whole_);
 }
 
 INSTANTIATE_TEST_SUITE_P(KvAndRanks, TinyModelTest,
                          ::testing::Values(Case{KvType::kFp32, 1}, Case{KvType::kFp32, 2},
-                                           Case{KvType::kBf16, 1}, Case{KvType::kBf16, 2}));
+                                           Case{KvType::kBf16, 1}, Case{KvType::kBf16, 2},
+                                           Case{KvType::kBf16, 2, 1}));
 
 KvPlace place_of_first(std::span<const DeviceBlockId> table) { return {0, table[0], 3}; }
 
@@ -136,7 +141,11 @@ class NaiveDecoder {
       }
       hidden.push_back(row);
     }
-    for (const LayerWeights& layer : weights_.layers) run_layer(layer, &hidden);
+    for (size_t layer = 0; layer < weights_.layers.size(); ++layer) {
+      const bool has_window = layer + config_.window_layers >= config_.layers;
+      run_layer(weights_.layers[layer], has_window ? config_.window_tokens : tokens.size(),
+                &hidden);
+    }
     return product(weights_.head, norm(hidden.back(), weights_.final_norm));
   }
 
@@ -174,7 +183,7 @@ class NaiveDecoder {
     return row;
   }
 
-  void run_layer(const LayerWeights& layer, Rows* hidden) const {
+  void run_layer(const LayerWeights& layer, size_t window, Rows* hidden) const {
     Rows keys, values;
     for (size_t position = 0; position < hidden->size(); ++position) {
       Row& row = (*hidden)[position];
@@ -182,7 +191,7 @@ class NaiveDecoder {
       const Row query = turned(product(layer.query, input), static_cast<double>(position));
       keys.push_back(turned(product(layer.key, input), static_cast<double>(position)));
       values.push_back(product(layer.value, input));
-      const Row attended = product(layer.output, attention(query, keys, values));
+      const Row attended = product(layer.output, attention(query, keys, values, window));
       for (size_t i = 0; i < row.size(); ++i) row[i] += attended[i];
       const Row mlp_input = norm(row, layer.mlp_norm);
       Row gate = product(layer.gate, mlp_input);
@@ -193,13 +202,14 @@ class NaiveDecoder {
     }
   }
 
-  Row attention(const Row& query, const Rows& keys, const Rows& values) const {
+  Row attention(const Row& query, const Rows& keys, const Rows& values, size_t window) const {
     Row out(query.size());
     for (size_t element = 0; element < query.size(); element += config_.head_dim) {
       const size_t head = element / config_.head_dim;
       const size_t kv = head / (config_.heads / config_.kv_heads) * config_.head_dim;
       double sum = 0;
       for (size_t other = 0; other < keys.size(); ++other) {
+        if (keys.size() - other > window) continue;
         double score = 0;
         for (uint32_t i = 0; i < config_.head_dim; ++i) {
           score += query[element + i] * keys[other][kv + i];
@@ -220,13 +230,15 @@ class NaiveDecoder {
 };
 
 TEST(TinyModelReferenceTest, AgreesWithADecoderWrittenInAnotherWay) {
-  for (const auto& [heads, kv_heads, ranks] : {std::tuple{4u, 2u, 1u}, std::tuple{4u, 2u, 2u},
-                                               std::tuple{4u, 4u, 4u}, std::tuple{4u, 1u, 1u}}) {
+  for (const auto& [heads, kv_heads, ranks, window_layers] :
+       {std::tuple{4u, 2u, 1u, 0u}, std::tuple{4u, 2u, 2u, 2u}, std::tuple{4u, 4u, 4u, 0u},
+        std::tuple{4u, 1u, 1u, 1u}}) {
     TinyConfig config;
     config.heads = heads;
     config.kv_heads = kv_heads;
     config.rank_count = ranks;
     config.layers = 3;
+    config.window_layers = window_layers;
     const auto model = *TinyModel::create(config, kSeed);
     auto kv = make_ranks(config, kBlocks);
     const auto tokens = random_tokens(config, 41, 13);
