@@ -183,10 +183,11 @@ uint64_t longest_request_blocks(const Trace& trace, const ReplayOptions& options
 }
 
 uint64_t index_bytes_per_block(const ReplayOptions& options) {
-  // Node, table, place and the fills' table, for each block and each 16th one to spare; then what
+  // Node, table, place and the fills' table, for each block and each 32nd one to spare; then what
   // stands beside each slot.
-  uint64_t bytes = (48 + 8 + 16 + 4) * 17 / 16 + 6;
-  if (options.device_blocks > 0) bytes += 17;            // the place in the other tier
+  uint64_t bytes = (48 + 8 + 16 + 4) * 33 / 32 + 6;
+  // Places of two tiers stand in a pool or by node, whichever is less: 8 bytes more at most.
+  if (options.device_blocks > 0) bytes += 9;
   if (options.policy == "s3fifo") bytes += kGhostBytes;  // what it remembers of departed blocks
   return bytes;
 }
