@@ -304,6 +304,25 @@ TEST_F(MooncakeStubTest, AFullPoolIsLeftAloneForAMoment) {
   EXPECT_EQ(handle_->exists_one(test_key(1)), Code::kNotFound) << "others are not refused";
 }
 
+TEST_F(MooncakeStubTest, WhatOutlivesItsLeaseIsReadOnceMore) {
+  const StubPython python(
+      "    late = True\n"
+      "    def batch_get_into(self, keys, addresses, lengths):\n"
+      "        if self.late:\n"
+      "            self.late = False\n"
+      "            return [-707, *[-704] * (len(keys) - 1)]\n"
+      "        assert len(keys) == 1, 'only what was late'\n"
+      "        return self.batch_get_into_multi_buffers(keys, [addresses], [lengths])\n");
+  open(python.url());
+  const std::vector<std::byte> value = test_value(100, 1);
+  ASSERT_EQ(handle_->put_value(test_key(1), value), Code::kOk);
+  const GuardedBuffer first(100);
+  const GuardedBuffer second(100);
+  EXPECT_EQ(handle_->get({first.get_item(test_key(1)), second.get_item(test_key(2))}),
+            (Codes{Code::kOk, Code::kNotFound}));
+  EXPECT_EQ(first.value(), value);
+}
+
 // One call of Mooncake answers for two equal keys in a batch whatever became of one.
 TEST_F(MooncakeStubTest, NoBatchHasAKeyTwice) {
   const StubPython python(
