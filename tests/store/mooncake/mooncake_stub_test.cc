@@ -6,7 +6,9 @@
 #include <cstring>
 
 #include <signal.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/arena.h"
 #include "base/manual_clock.h"
@@ -14,6 +16,8 @@
 #include "store/mooncake/stub_python.h"
 #include "store/registry.h"
 #include "store/store_harness.h"
+#include "support/child_process.h"
+#include "support/temp_folder.h"
 #include "support/wait_readable.h"
 
 namespace tiercel {
@@ -239,6 +243,26 @@ TEST_F(MooncakeStubTest, AllThreadsThatHangAreOneKill) {
   while (handle_->remove({test_key(1)}) != Codes{Code::kOk}) {
   }
   EXPECT_EQ(store.sidecar().starts(), 2U);
+}
+
+// Whoever starts a process may be killed -9 in the middle of a put.
+TEST_F(MooncakeStubTest, ASidecarDoesNotOutliveItsProcess) {
+  const StubPython python(kHangingCalls);
+  const testing::TempFolder folder;
+  testing::WaitingChild child([&](const std::function<void()>& wait) {
+    const MooncakeStore& store = open(python.url());
+    if (handle_->remove({test_key(1)}) != Codes{Code::kOk}) return;
+    const GuardedBuffer source(test_value(100, 1), 1);
+    const std::vector<StorePutItem> puts{source.put_item(test_key(1))};
+    handle_->note(handle_->store().submit_put(puts, kNoDeadline));
+    folder.write("pid", std::to_string(store.sidecar().pid()));
+    wait();
+  });
+  const pid_t pid = std::stoi(testing::read_file(folder.path("pid")));
+  const FileDescriptor sidecar(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  ASSERT_TRUE(sidecar) << "it should be alive";
+  child.kill_now();
+  EXPECT_TRUE(testing::readable(sidecar.get(), testing::kHangMs)) << "an orphan";
 }
 
 TEST_F(MooncakeStubTest, CloseEndsWhatHangs) {
