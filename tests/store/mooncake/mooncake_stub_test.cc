@@ -6,7 +6,9 @@
 #include <cstring>
 
 #include <signal.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/arena.h"
 #include "base/manual_clock.h"
@@ -14,6 +16,8 @@
 #include "store/mooncake/stub_python.h"
 #include "store/registry.h"
 #include "store/store_harness.h"
+#include "support/child_process.h"
+#include "support/temp_folder.h"
 #include "support/wait_readable.h"
 
 namespace tiercel {
@@ -241,6 +245,26 @@ TEST_F(MooncakeStubTest, AllThreadsThatHangAreOneKill) {
   EXPECT_EQ(store.sidecar().starts(), 2U);
 }
 
+// Whoever starts a process may be killed -9 in the middle of a put.
+TEST_F(MooncakeStubTest, ASidecarDoesNotOutliveItsProcess) {
+  const StubPython python(kHangingCalls);
+  const testing::TempFolder folder;
+  testing::WaitingChild child([&](const std::function<void()>& wait) {
+    const MooncakeStore& store = open(python.url());
+    if (handle_->remove({test_key(1)}) != Codes{Code::kOk}) return;
+    const GuardedBuffer source(test_value(100, 1), 1);
+    const std::vector<StorePutItem> puts{source.put_item(test_key(1))};
+    handle_->note(handle_->store().submit_put(puts, kNoDeadline));
+    folder.write("pid", std::to_string(store.sidecar().pid()));
+    wait();
+  });
+  const pid_t pid = std::stoi(testing::read_file(folder.path("pid")));
+  const FileDescriptor sidecar(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  ASSERT_TRUE(sidecar) << "it should be alive";
+  child.kill_now();
+  EXPECT_TRUE(testing::readable(sidecar.get(), testing::kHangMs)) << "an orphan";
+}
+
 TEST_F(MooncakeStubTest, CloseEndsWhatHangs) {
   const StubPython python(kHangingCalls);
   MooncakeStore& store = open(python.url());
@@ -302,6 +326,25 @@ TEST_F(MooncakeStubTest, AFullPoolIsLeftAloneForAMoment) {
     EXPECT_EQ(handle_->put({source.put_item(test_key(1)), source.put_item(test_key(2))}), full);
   }
   EXPECT_EQ(handle_->exists_one(test_key(1)), Code::kNotFound) << "others are not refused";
+}
+
+TEST_F(MooncakeStubTest, WhatOutlivesItsLeaseIsReadOnceMore) {
+  const StubPython python(
+      "    late = True\n"
+      "    def batch_get_into(self, keys, addresses, lengths):\n"
+      "        if self.late:\n"
+      "            self.late = False\n"
+      "            return [-707, *[-704] * (len(keys) - 1)]\n"
+      "        assert len(keys) == 1, 'only what was late'\n"
+      "        return self.batch_get_into_multi_buffers(keys, [addresses], [lengths])\n");
+  open(python.url());
+  const std::vector<std::byte> value = test_value(100, 1);
+  ASSERT_EQ(handle_->put_value(test_key(1), value), Code::kOk);
+  const GuardedBuffer first(100);
+  const GuardedBuffer second(100);
+  EXPECT_EQ(handle_->get({first.get_item(test_key(1)), second.get_item(test_key(2))}),
+            (Codes{Code::kOk, Code::kNotFound}));
+  EXPECT_EQ(first.value(), value);
 }
 
 // One call of Mooncake answers for two equal keys in a batch whatever became of one.
