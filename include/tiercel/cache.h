@@ -224,6 +224,10 @@ class Cache {
   Result<bool> prefetch(RequestId request, std::span<const BlockKey> keys, uint32_t computed_blocks,
                         TimePoint deadline, Duration wait = Duration(0));
 
+  // Leading blocks of `keys` that the store is known to have, because it said so lately or has
+  // taken them; it may have more. Cheap, no side effects.
+  uint32_t stored_blocks(std::span<const BlockKey> keys) const;
+
   // Copies the ready blocks behind `computed_blocks` to the device, those on disk by way of the
   // host tier, and holds them until the request ends. `device_blocks` is group-major: for each
   // group the device blocks for the positions computed_blocks, computed_blocks + 1, …; all groups

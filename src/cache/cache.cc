@@ -140,6 +140,19 @@ Match Cache::Impl::match(std::span<const BlockKey> keys, uint32_t computed_block
   return match;
 }
 
+uint32_t Cache::Impl::stored_blocks(std::span<const BlockKey> keys) const {
+  if (!config_.with_store) return 0;
+  const TimePoint now = clock_.now();
+  uint32_t stored = 0;
+  for (; stored < keys.size(); ++stored) {
+    for (uint32_t group = 0; group < groups(); ++group) {
+      const GroupId id(static_cast<uint8_t>(group));
+      if (existence_.find(keys[stored], id, now) != Existence::kPresent) return stored;
+    }
+  }
+  return stored;
+}
+
 Status Cache::Impl::check_computed(std::string_view verb, RequestId id, uint32_t computed_blocks,
                                    size_t key_count) const {
   if (computed_blocks <= key_count) return {};
@@ -450,6 +463,9 @@ void Cache::observe_prefill(uint64_t tokens, uint64_t context_tokens, Duration d
 }
 LoadEstimates Cache::load_estimates() const { return impl_->load_estimates(); }
 void Cache::clear() { impl_->clear(); }
+uint32_t Cache::stored_blocks(std::span<const BlockKey> keys) const {
+  return impl_->stored_blocks(keys);
+}
 void Cache::device_lost() { impl_->device_lost(); }
 void Cache::close(TimePoint deadline) { impl_->close(deadline); }
 bool Cache::closed() const { return impl_->closed(); }

@@ -76,6 +76,7 @@ class Cache::Impl {
   void clear();
   // As clear(), but what is known of the store stays.
   void forget_tiers();
+  uint32_t stored_blocks(std::span<const BlockKey> keys) const;
   void device_lost();
   void close(TimePoint deadline);
   bool closed() const;

@@ -385,6 +385,44 @@ Status PrefixCache::commit(RequestId request, uint64_t token_count) {
   return cache_.commit(request, token_count);
 }
 
+Status PrefixCache::commit_partial(RequestId request, const BlockKey& partial_key) {
+  const auto found = admitted_.find(request);
+  if (found == admitted_.end()) return not_admitted(request);
+  Admitted& admitted = found->second;
+  const auto position = static_cast<uint32_t>(admitted.keys.size());
+  if (admitted.device_busy || admitted.published != position || position >= admitted.block_count) {
+    return Error(
+        Code::kInvalid,
+        fmt::format("request {} has keys for {} blocks, {} of them committed, and {} device "
+                    "blocks; allowed: all committed, and one more device block",
+                    request.value(), position, admitted.published, admitted.block_count));
+  }
+  offered_.clear();
+  for (uint32_t group = 0; group < groups(); ++group) {
+    offered_.push_back(admitted.at(group, position));
+  }
+  admitted.keys.push_back(partial_key);
+  const Status saved = cache_.save(request, admitted.keys, position, offered_);
+  admitted.keys.pop_back();
+  TIERCEL_TRY(saved);
+  return cache_.commit(request, uint64_t{position + 1} * block_tokens_);
+}
+
+void PrefixCache::forget_partial(RequestId request) {
+  const auto found = admitted_.find(request);
+  if (found == admitted_.end() || found->second.keys.empty()) return;
+  found->second.keys.pop_back();
+  // Cache has the key in its list of the request's blocks, which only grows: another life there.
+  const Result<Farewell> farewell = cache_.finish(request);
+  if (!farewell || !farewell->device_busy) return;
+  // What a late load still touches comes back with the end of this life.
+  Leaving& leaving = leaving_.emplace_back();
+  leaving.request = request;
+  leaving.generation = farewell->generation;
+  leaving.admitted.parked = std::move(found->second.parked);
+  found->second.parked.clear();
+}
+
 bool PrefixCache::has_kv(const Admitted& admitted, uint32_t group, uint32_t position) const {
   return window_blocks_[group] == kFullAttention || position < admitted.load_first ||
          position >= admitted.load_cut ||

@@ -92,6 +92,14 @@ class PrefixCache {
   // policy. kBusy unless may_compute().
   Status commit(RequestId request, uint64_t token_count);
 
+  // Hand-over between instances. The block behind the committed ones, which is not full, is saved
+  // by write policy under a key of its own (Sequence::partial_key); it is not shared on the device,
+  // and nothing may be committed behind it. kInvalid unless exactly the blocks before it have keys.
+  Status commit_partial(RequestId request, const BlockKey& partial_key);
+  // After a load whose last key was that of a partial block: from here on the request's last block
+  // is an ordinary one, to be filled and named by extend().
+  void forget_partial(RequestId request);
+
   // The request has ended; its blocks stay as cache as far as they were committed. kNotFound if not
   // admitted.
   Status finish(RequestId request);

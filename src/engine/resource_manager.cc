@@ -22,6 +22,11 @@ Result<std::unique_ptr<ResourceManager>> EngineFactory::create_resource_manager(
     const EngineProtections& protections, const ResourceManagerConfig& config, Cache& cache,
     PrefixCache& prefix, const Clock& clock, LoadAdvice* advice) {
   TIERCEL_TRY(config.validate());
+  if (config.role != EngineRole::kMixed && !cache.config().with_store) {
+    return Error(Code::kInvalid,
+                 fmt::format("role is {}, and the cache has no store; allowed: mixed",
+                             to_string(config.role)));
+  }
   TIERCEL_TRY_ASSIGN(const Namespace name_space, make_namespace(cache.config().spec));
   return std::unique_ptr<ResourceManager>(std::make_unique<ResourceManagerImpl>(
       protections, config, name_space, cache, prefix, clock, advice));
@@ -116,7 +121,9 @@ Status ResourceManagerImpl::make_sequence(Entry& entry) const {
   entry.sequence.emplace(make_root(namespace_, entry.scope), block_tokens_);
   for (const SequenceItem& item : entry.items) TIERCEL_TRY(entry.sequence->add_item(item));
   const auto tokens = std::span<const TokenId>(entry.tokens);
-  entry.sequence->append(config_.cache_outputs ? tokens : tokens.first(entry.prompt_tokens));
+  entry.sequence->append(tokens.first(entry.prompt_tokens));
+  if (config_.role != EngineRole::kMixed) entry.partial_key = entry.sequence->partial_key();
+  if (caches_outputs()) entry.sequence->append(tokens.subspan(entry.prompt_tokens));
   return {};
 }
 
@@ -169,7 +176,7 @@ Status ResourceManagerImpl::abort(RequestId request) {
       (void)prefix_.abort(request);
       break;
     case RequestState::kHandingOver:
-      --handing_over_;
+      std::erase(handing_over_, &entry);
       break;
   }
   entries_.erase(found);
@@ -195,7 +202,9 @@ void ResourceManagerImpl::send_back(Entry& entry, bool drop) {
   (void)(keeps_saves ? prefix_.finish(entry.id) : prefix_.abort(entry.id));
   entry.state = RequestState::kWaiting;
   if (entry.is_private) entry.sequence.reset();
-  entry.is_private = entry.has_computed = entry.looked_at = entry.in_cache = entry.waits = false;
+  entry.is_private = entry.has_computed = entry.looked_at = entry.in_cache = entry.loads_partial =
+      entry.waits = false;
+  entry.loads_partial = false;
   entry.computed_tokens = 0;
   entry.device_blocks = entry.hit_blocks = entry.shared_blocks = 0;
   entry.table = {};
@@ -246,7 +255,12 @@ Status ResourceManagerImpl::complete(uint64_t step, std::span<const StepResult> 
     if (result.token) take_token(*entry, *result.token);
     share(*entry);
     if (!result.token) continue;
-    if (const auto reason = end_after(*entry, result.finished)) finish(*entry, *reason);
+    const auto reason = end_after(*entry, result.finished);
+    if (reason == FinishReason::kHandedOver) {
+      hand_over(*entry);
+    } else if (reason) {
+      finish(*entry, *reason);
+    }
   }
   close_step();
   return {};
@@ -261,7 +275,7 @@ void ResourceManagerImpl::take_token(Entry& entry, TokenId token) {
   if (entry.finished.outputs.empty()) entry.finished.first_token = clock_.now();
   entry.tokens.push_back(token);
   entry.finished.outputs.push_back(token);
-  if (config_.cache_outputs && !entry.is_private) entry.sequence->append({&token, 1});
+  if (caches_outputs() && !entry.is_private) entry.sequence->append({&token, 1});
 }
 
 std::optional<FinishReason> ResourceManagerImpl::end_after(const Entry& entry,

@@ -7,11 +7,11 @@
 // An engine around it is a loop:
 //
 //   const Batch& batch = manager.schedule();
+//   while (auto finished = manager.take_finished()) answer(*finished);
 //   if (batch.requests.empty()) { wait for the data plane, at most until next_deadline(); go on }
 //   run the model: for each request, the KV of `tokens` goes to positions first_token, … of its
 //     blocks, reading every position before them; where `samples`, sample from the last one
 //   manager.complete(batch.step, results);
-//   while (auto finished = manager.take_finished()) answer(*finished);
 //
 // add() and abort() may be called at any moment of it.
 //
@@ -140,7 +140,8 @@ class ResourceManager {
  public:
   // All of them are borrowed and must outlive the object: the cache, `prefix` over it,
   // their clock, and `advice` (null: none). Nobody else may poll `cache` or
-  // `prefix`, or admit requests there. kInvalid as ResourceManagerConfig::validate.
+  // `prefix`, or admit requests there. kInvalid for a role other than mixed without a store, and as
+  // ResourceManagerConfig::validate.
   static Result<std::unique_ptr<ResourceManager>> create(const ResourceManagerConfig& config,
                                                          Cache& cache, PrefixCache& prefix,
                                                          const Clock& clock,
@@ -151,6 +152,10 @@ class ResourceManager {
   // an empty prompt, more tokens than the context or the device pool can ever hold, no output
   // token, an id that lives already, a bad item. kBusy: waiting_max requests wait. Output tokens
   // for which there is no room in the context or pool are not an error: see FinishReason.
+  //
+  // Hand-over: a prefill instance reports kHandedOver once the store has what it computed, or when
+  // the hand-over deadline passes; a decode instance is given the same request, with the reported
+  // outputs, and goes on. What is missing in the store by then it computes.
   virtual Status add(EngineRequest request) = 0;
 
   // The request ends now, whatever it is doing; no FinishedRequest follows. If it is in the open

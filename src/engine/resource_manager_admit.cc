@@ -27,7 +27,8 @@ void ResourceManagerImpl::admit_waiting() {
       entry.waits = false;
     }
     const bool may_begin = has_room && running_.size() < config_.running_max;
-    const bool may_prefetch = with_store_ && !entry.looked_at;
+    const bool may_prefetch =
+        with_store_ && !entry.looked_at && prefetching_ < config_.prefetching_max;
     if (!may_begin && !may_prefetch) continue;
     if (looks == config_.looks_per_step_max || look_blocks >= config_.look_blocks_per_step_max) {
       has_more_to_look_at_ = true;
@@ -39,10 +40,23 @@ void ResourceManagerImpl::admit_waiting() {
   }
 }
 
-std::span<const BlockKey> ResourceManagerImpl::loadable_keys(const Entry& entry) const {
+std::span<const BlockKey> ResourceManagerImpl::loadable_keys(const Entry& entry) {
   // At least one token is left to compute, so that there is something to run.
-  const auto keys = entry.sequence->keys();
-  return keys.first(std::min<size_t>(keys.size(), (entry.tokens.size() - 1) / block_tokens_));
+  const auto all = entry.sequence->keys();
+  const auto keys =
+      all.first(std::min<size_t>(all.size(), (entry.tokens.size() - 1) / block_tokens_));
+  const bool ends_at_partial = config_.role == EngineRole::kDecode && entry.partial_key &&
+                               entry.tokens.size() > entry.prompt_tokens &&
+                               keys.size() == entry.prompt_tokens / block_tokens_;
+  if (!ends_at_partial) return keys;
+  keys_.assign(keys.begin(), keys.end());
+  keys_.push_back(*entry.partial_key);
+  return keys_;
+}
+
+uint64_t ResourceManagerImpl::tokens_of_blocks(const Entry& entry, uint32_t blocks) const {
+  const uint64_t tokens = uint64_t{blocks} * block_tokens_;
+  return entry.loads_partial ? std::min(tokens, entry.prompt_tokens) : tokens;
 }
 
 ResourceManagerImpl::Look ResourceManagerImpl::look_at(Entry& entry, bool may_begin) {
@@ -112,7 +126,8 @@ ResourceManagerImpl::Look ResourceManagerImpl::admit(Entry& entry, const LoadQue
     ++stats_.shared_waits;
     return Look::kPassed;
   }
-  const uint64_t hit_tokens = uint64_t{wanted} * block_tokens_;
+  entry.loads_partial = wanted > 0 && entry.partial_key == keys[wanted - 1];
+  const uint64_t hit_tokens = tokens_of_blocks(entry, wanted);
   const uint64_t chunk =
       std::min<uint64_t>(entry.tokens.size() - hit_tokens, config_.prefill_chunk_tokens_max);
   const auto blocks = static_cast<uint32_t>(blocks_of(hit_tokens + chunk));
@@ -148,6 +163,8 @@ ResourceManagerImpl::Look ResourceManagerImpl::admit(Entry& entry, const LoadQue
       return Look::kGone;
     }
   }
+  if (entry.loads_partial) prefix_.forget_partial(entry.id);
+  entry.loads_partial = false;
   (void)schedule_one(entry, budget_);
   return Look::kGone;
 }

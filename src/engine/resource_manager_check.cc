@@ -19,7 +19,7 @@ ResourceManagerStats ResourceManagerImpl::stats() const {
   ResourceManagerStats stats = stats_;
   stats.waiting = waiting_.size();
   stats.prefetching = prefetching_;
-  stats.handing_over = handing_over_;
+  stats.handing_over = handing_over_.size();
   for (const Entry* entry : running_) {
     ++(entry->state == RequestState::kLoading ? stats.loading : stats.running);
   }
@@ -61,7 +61,11 @@ std::string ResourceManagerImpl::check() const {
         break;
       case RequestState::kHandingOver:
         ++handing_over;
-        break;
+        if (std::find(handing_over_.begin(), handing_over_.end(), owned.get()) ==
+            handing_over_.end()) {
+          return wrong("is not watched");
+        }
+        continue;
       case RequestState::kLoading:
       case RequestState::kRunning: {
         ++with_blocks;
@@ -86,14 +90,14 @@ std::string ResourceManagerImpl::check() const {
       return wrong("has computed something without device blocks");
     }
   }
-  if (prefetching != prefetching_ || handing_over != handing_over_ ||
+  if (prefetching != prefetching_ || handing_over != handing_over_.size() ||
       with_blocks != running_.size() || waiting != waiting_.size() ||
       announcing != announced_.size()) {
     return fmt::format(
         "counted are {} waiting, {} prefetching, {} with blocks, {} handing over, {} announcing; "
         "there are {}, {}, {}, {}, {}",
-        waiting_.size(), prefetching_, running_.size(), handing_over_, announced_.size(), waiting,
-        prefetching, with_blocks, handing_over, announcing);
+        waiting_.size(), prefetching_, running_.size(), handing_over_.size(), announced_.size(),
+        waiting, prefetching, with_blocks, handing_over, announcing);
   }
   if (!ending_.empty() && !is_open_) return "requests wait for the end of a step that is not open";
   return {};

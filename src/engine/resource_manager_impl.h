@@ -5,6 +5,7 @@
 //   resource_manager.cc           add, abort, complete, ends of requests
 //   resource_manager_schedule.cc  what runs: chunks, decodes, preemption
 //   resource_manager_admit.cc     what may begin: prefetch, admission, load
+//   resource_manager_roles.cc     hand-over from a prefill to a decode instance
 //   resource_manager_check.cc     figures and invariants
 //
 // Where an entry stands: `waiting_` (kWaiting), nowhere else (kPrefetching, kHandingOver: found by
@@ -36,7 +37,8 @@ struct EngineEntry {
   uint64_t prompt_tokens = 0;
   uint64_t tokens_max = 0;                                  // it ends when it has so many,
   FinishReason at_tokens_max = FinishReason::kOutputLimit;  // for this reason
-  std::optional<Sequence> sequence;  // of the tokens that may be shared; none: to be made anew
+  std::optional<BlockKey> partial_key;  // of the prompt's last block, where roles need it
+  std::optional<Sequence> sequence;     // of the tokens that may be shared; none: to be made anew
 
   RequestState state = RequestState::kWaiting;
   bool is_private = false;    // its KV is of more than one namespace
@@ -44,10 +46,11 @@ struct EngineEntry {
   bool looked_at = false;     // whether to prefetch for it has been decided
   bool in_cache = false;      // Cache knows it, though it is not admitted
   bool in_batch = false;
-  bool waits = false;         // until nobody loads `awaited_key`
-  bool announces = false;     // loads `announced_key` and what is behind
-  uint32_t batch_tokens = 0;  // in the open batch
-  uint64_t validation = 0;    // the complete() that has seen a result for it
+  bool loads_partial = false;  // the last key of its load is partial_key
+  bool waits = false;          // until nobody loads `awaited_key`
+  bool announces = false;      // loads `announced_key` and what is behind
+  uint32_t batch_tokens = 0;   // in the open batch
+  uint64_t validation = 0;     // the complete() that has seen a result for it
   uint64_t computed_tokens = 0;
   uint32_t device_blocks = 0;  // positions with a device block
   uint32_t hit_blocks = 0;     // positions that were on the device at admission
@@ -101,6 +104,11 @@ class ResourceManagerImpl final : public ResourceManager {
   std::optional<FinishReason> end_after(const Entry& entry, bool end_of_sequence) const;
   void finish(Entry& entry, FinishReason reason);
   void report(Entry& entry, FinishReason reason);
+  bool caches_outputs() const {
+    return config_.cache_outputs && config_.role != EngineRole::kPrefill;
+  }
+  void hand_over(Entry& entry);
+  void poll_hand_overs();
   void leave_batch(Entry& entry);
   void close_step();
   void take_from_running(Entry& entry);
@@ -122,7 +130,10 @@ class ResourceManagerImpl final : public ResourceManager {
   // resource_manager_admit.cc
   void admit_waiting();
   Look look_at(Entry& entry, bool may_begin);
-  std::span<const BlockKey> loadable_keys(const Entry& entry) const;
+  // What it may load: full blocks, and in the decode role the prompt's partial block behind them.
+  // Valid until the next call.
+  std::span<const BlockKey> loadable_keys(const Entry& entry);
+  uint64_t tokens_of_blocks(const Entry& entry, uint32_t blocks) const;
   bool start_prefetch(Entry& entry, const LoadQuestion& question);
   Look admit(Entry& entry, const LoadQuestion& question, uint32_t unused_blocks);
   uint64_t promised_blocks() const;
@@ -144,7 +155,7 @@ class ResourceManagerImpl final : public ResourceManager {
   std::unordered_map<BlockKey, Entry*> announced_;  // first block of each load
   std::deque<FinishedRequest> finished_;
   uint32_t prefetching_ = 0;
-  uint32_t handing_over_ = 0;
+  std::vector<Entry*> handing_over_;  // in order of hand-over
   uint64_t last_arrival_ = 0;
   uint64_t last_validation_ = 0;
 
@@ -161,6 +172,7 @@ class ResourceManagerImpl final : public ResourceManager {
   bool has_more_to_look_at_ = false;
   std::optional<TimePoint> wait_for_leaving_until_;
   std::vector<BlockPlace> places_;     // scratch
+  std::vector<BlockKey> keys_;         // scratch
   std::array<CacheEvent, 64> events_;  // scratch
 
   ResourceManagerStats stats_;

@@ -19,6 +19,7 @@ constexpr Duration kLeavingWait = std::chrono::milliseconds(100);
 const Batch& ResourceManagerImpl::schedule() {
   if (is_open_) return batch_;
   poll_cache();
+  poll_hand_overs();
   scheduled_.clear();
   preempted_.clear();
   std::swap(preempted_, preempted_next_);
@@ -71,8 +72,8 @@ void ResourceManagerImpl::on_event(const CacheEvent& event) {
 void ResourceManagerImpl::on_load_done(Entry& entry, const CacheEvent& event) {
   unannounce(entry);
   if (event.code != Code::kOk) ++stats_.loads_short;
-  entry.computed_tokens = uint64_t{event.blocks} * block_tokens_;
-  const uint64_t loaded = uint64_t{event.blocks - entry.hit_blocks} * block_tokens_;
+  entry.computed_tokens = tokens_of_blocks(entry, event.blocks);
+  const uint64_t loaded = entry.computed_tokens - uint64_t{entry.hit_blocks} * block_tokens_;
   stats_.loaded_tokens += loaded;
   if (entry.finished.preemptions == 0) entry.finished.loaded_tokens = loaded;
   if (event.device_busy && protections_.late_loads) {
@@ -80,6 +81,8 @@ void ResourceManagerImpl::on_load_done(Entry& entry, const CacheEvent& event) {
     entry.table = prefix_.block_table(entry.id);
     entry.device_blocks = entry.table.block_count;
   }
+  if (entry.loads_partial) prefix_.forget_partial(entry.id);
+  entry.loads_partial = false;
   entry.state = RequestState::kRunning;
   share(entry);  // others wait for what it has loaded
 }
@@ -173,6 +176,9 @@ void ResourceManagerImpl::preempt(Entry& entry) {
 TimePoint ResourceManagerImpl::next_deadline() const {
   TimePoint next = cache_.next_deadline();
   if (has_more_to_look_at_) next = std::min(next, clock_.now());
+  for (const Entry* entry : handing_over_) {
+    next = std::min(next, entry->finished.ended + config_.hand_over_deadline);
+  }
   if (wait_for_leaving_until_) next = std::min(next, *wait_for_leaving_until_);
   return next;
 }

@@ -88,6 +88,7 @@ class ManagerFixture : public CacheFixture {
   }
   const Batch& begin_step() {
     const Batch& batch = manager->schedule();
+    take_finished();  // hand-overs
     is_open = !batch.requests.empty();
     check();
     if (const std::string wrong = model->run(batch, weights, &results); !wrong.empty()) {

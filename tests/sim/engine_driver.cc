@@ -134,7 +134,7 @@ void EngineDriver::add(Random& random) {
     if (lives_.contains(id)) return;
     ++coverage_["engine.id_reused"];
   }
-  Life life{make_request(random, id), 0, 0};
+  Life life{make_request(random, id), 0, weights_changes_};
   start_life(std::move(life));
 }
 
@@ -144,7 +144,6 @@ void EngineDriver::start_life(Life life) {
   note(fmt::format("request {} is added, {} tokens, {} outputs at most", id.value(),
                    life.asked.prompt.size(), life.asked.output_tokens_max));
   instance.begin_life(life.asked);
-  life.weights_changes = weights_changes_;
   lives_[id] = std::move(life);
 }
 
@@ -175,6 +174,7 @@ void EngineDriver::advance(Random& random) {
   EngineInstance& instance = pick_instance(random);
   if (!instance.is_open()) {
     instance.begin_step();
+    take_finished(instance);         // of hand-overs
     if (random.chance(0.2)) return;  // others do something meanwhile
   }
   if (!instance.is_open()) return;
@@ -196,6 +196,10 @@ void EngineDriver::take_finished(EngineInstance& instance) {
     const Life life = found->second;
     note(
         fmt::format("request {} has ended: {}", finished->id.value(), to_string(finished->reason)));
+    if (finished->reason == FinishReason::kHandedOver) {
+      hand_over(life, *finished);
+      continue;
+    }
     ++coverage_["finished." + std::string(to_string(finished->reason))];
     if (finished->outputs.empty() || finished->outputs.size() > life.asked.output_tokens_max) {
       fail("outputs", fmt::format("request {} has {} output tokens", finished->id.value(),
@@ -217,6 +221,23 @@ void EngineDriver::take_finished(EngineInstance& instance) {
     ended_.back().outputs = finished->outputs;
     if (ended_.size() > kEndedMax) ended_.erase(ended_.begin());
   }
+}
+
+void EngineDriver::hand_over(const Life& life, const FinishedRequest& finished) {
+  const uint64_t prompt = life.asked.prompt.size();
+  if (finished.stored_tokens > prompt || finished.outputs.size() != 1) {
+    fail("outputs",
+         fmt::format("request {} is handed over with {} tokens in the store, {} outputs",
+                     finished.id.value(), finished.stored_tokens, finished.outputs.size()));
+  }
+  ++coverage_[finished.stored_tokens == prompt ? "finished.handed_over.whole"
+                                               : "finished.handed_over.in_part"];
+  instances_[life.instance]->model().forget(finished.id);
+  Life next = life;
+  end_life(finished.id);
+  next.instance = 1;
+  next.asked.outputs = finished.outputs;
+  start_life(std::move(next));
 }
 
 void EngineDriver::bad_call(Random& random) {
@@ -370,7 +391,7 @@ void EngineDriver::finish() {
     EngineRequest request;
     request.id = RequestId(++last_id_);
     for (TokenId token = 0; token < 17; ++token) request.prompt.push_back(60'000 + token);
-    start_life(Life{std::move(request), 0, 0});
+    start_life(Life{std::move(request), 0, weights_changes_});
     settle();
   }
   for (const auto& instance : instances_) instance->check_quiet();

@@ -45,6 +45,8 @@ class EngineDriver final : public Episode {
   void move_clock(Random& random);
   void advance_clock(Duration by, bool finely);
   void take_finished(EngineInstance& instance);
+  // From the prefill to the decode instance.
+  void hand_over(const Life& life, const FinishedRequest& finished);
   void start_life(Life life);
   void end_life(RequestId id);
   void settle();

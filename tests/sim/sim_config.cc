@@ -214,6 +214,14 @@ void add_engine_configs(std::vector<SimConfig>& configs) {
     config.engine->device_loss = true;
     configs.push_back(config);
   }
+  {
+    SimConfig config =
+        engine_config("engine-pd", "prefill and decode instances that share a store");
+    with_store(config, "lru");
+    config.engine->hand_over = true;
+    config.cache.host_blocks = 64;  // a quarter of them may wait for the store
+    configs.push_back(config);
+  }
 }
 
 std::vector<SimConfig> make_configs() {
