@@ -34,7 +34,8 @@ constexpr Duration kCalmStep = milliseconds(25);
 // Closing a process: how often it is looked at, and until when.
 constexpr Duration kCloseStep = milliseconds(5);
 constexpr int kCloseStepsMax = 200;
-constexpr int kSyncStepsMax = static_cast<int>(2 * kDiskSyncInterval / kCalmStep) + 4;
+constexpr int kSyncStepsMax =
+    static_cast<int>((2 * kDiskSyncInterval + kDiskBackoffMax) / kCalmStep) + 4;
 // How long a rank that has died stays away.
 constexpr Duration kDownMax = milliseconds(500);
 // Between two settled points of a long move of the clock.

@@ -46,6 +46,8 @@ struct SimConfig {
 
 // Of DiskSync::kInterval.
 inline constexpr Duration kDiskSyncInterval = std::chrono::milliseconds(200);
+// A disk that has failed is left alone for so long at most, also by syncs.
+inline constexpr Duration kDiskBackoffMax = std::chrono::milliseconds(1000);
 
 // What is switched off to prove that the simulation notices.
 struct Sabotage {

@@ -203,7 +203,7 @@ std::unique_ptr<RankDisk> SimDisks::open(uint32_t rank, uint64_t seed) {
   options.sync_interval = kDiskSyncInterval;
   options.stuck_after = milliseconds(300);
   options.breaker.backoff = milliseconds(100);
-  options.breaker.backoff_max = milliseconds(1000);
+  options.breaker.backoff_max = kDiskBackoffMax;
   const DiskHeader counts = header(rank);
   auto found = read_disk_rank_records(records(rank), counts, geometry_->slot_count_max());
   if (!found) fail("reopen", found.error().to_string());
