@@ -17,6 +17,7 @@
 
 #include "tiercel/clock.h"
 #include "tiercel/ids.h"
+#include "tiercel/key.h"
 #include "tiercel/status.h"
 #include "tiercel/why.h"
 
@@ -59,7 +60,8 @@ struct CutWork {
 // What there is to choose from. All times are from `now` on.
 struct CutQuestion {
   TimePoint now;
-  uint32_t first_block = 0;  // the engine has what is before it
+  std::span<const BlockKey> keys;  // of the request, from its first block on
+  uint32_t first_block = 0;        // the engine has what is before it
   // works[i]: for a cut behind i blocks; works[0] is empty. So at most works.size() − 1 are loaded.
   std::span<const CutWork> works;
   // Tokens behind the last block that could be loaded; they are computed in any case.
@@ -103,7 +105,8 @@ struct LoadOrRecomputeConfig {
   // A path that is thought too slow is tried again when the last measurement is so old, with a
   // transfer that no request waits for; more than 0.
   Duration probe_after = std::chrono::seconds(10);
-  uint32_t probe_blocks = 8;  // of such a transfer; 0: never tried; at most 64
+  // Of such a transfer at least, more where the engine polls seldom; 0: never tried; at most 64.
+  uint32_t probe_blocks = 8;
 
   LoadChoiceListener* listener = nullptr;  // outlives the cache
 

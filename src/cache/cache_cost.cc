@@ -4,6 +4,7 @@
 // the small transfers that only find out how fast a path has become.
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "cache/cache_impl.h"
 
@@ -119,6 +120,7 @@ uint32_t Cache::Impl::choose_cut(Request& request, uint32_t cut, bool staged, Ti
   const TimePoint now = clock_.now();
   CutQuestion question;
   question.now = now;
+  question.keys = request.keys;
   question.first_block = computed;
   question.works = works_;
   question.tokens_behind = (request.keys.size() - cut) * uint64_t{config_.spec.block_tokens};
@@ -138,9 +140,20 @@ uint32_t Cache::Impl::choose_cut(Request& request, uint32_t cut, bool staged, Ti
 TimePoint Cache::Impl::patience(const LoadChoice& choice, TimePoint deadline, Duration wait) const {
   if (!choice.made) return deadline;
   const TimePoint now = clock_.now();
-  const Duration patience = CostModel::patience(choice, wait);
+  // What comes is seen at a poll, and what follows it starts there: question, get, copy.
+  constexpr int kPollsOfALoad = 3;
+  const Duration patience = CostModel::patience(choice, wait) + kPollsOfALoad * poll_interval_;
   // Compared as durations: neither sum may pass the end of time.
   return deadline == kNoDeadline || deadline - now > patience ? now + patience : deadline;
+}
+
+void Cache::Impl::note_poll() {
+  constexpr int kPollsInMean = 8;
+  const TimePoint now = clock_.now();
+  // A pause is no interval.
+  const Duration interval = std::min<Duration>(now - last_poll_, std::chrono::seconds(1));
+  if (last_poll_ != TimePoint{}) poll_interval_ += (interval - poll_interval_) / kPollsInMean;
+  last_poll_ = now;
 }
 
 void Cache::Impl::note_submitted(Job& job) {
@@ -148,7 +161,7 @@ void Cache::Impl::note_submitted(Job& job) {
   if (!path) return;
   uint64_t units = 0;
   for (const JobItem& item : job.items) units += units_of_item(job.kind, item.group);
-  job.transfer = costs_.submitted(*path, units, clock_.now());
+  job.transfer = costs_.submitted(*path, units, clock_.now(), job.deadline);
   job.units_arrived = 0;
   job.outcome = Code::kOk;
   if (job.is_probe) costs_.probes(*path, job.transfer);
@@ -164,8 +177,25 @@ void Cache::Impl::note_settled(Job& job, const JobItem& item, Code code) {
   }
   if (!is_answer(code) && job.outcome != Code::kTimeout) job.outcome = code;
   if (job.items_unsettled > 0) return;
-  if (costs_.ended(*path, job.transfer, job.units_arrived, job.outcome, clock_.now())) {
+  if (costs_.ended(*path, job.transfer, job.units_arrived, job.outcome, last_poll_, clock_.now())) {
     ++stats_.suspensions;
+  }
+}
+
+void Cache::Impl::note_probe_answer(const Job& job, const JobItem& item) {
+  if (probe_next_ || !costs_.wants_probe(TransferPath::kStoreToHost, clock_.now())) return;
+  probe_next_ = ProbeNext{job.request, job.request_generation, item.group.value(), item.position};
+}
+
+void Cache::Impl::pump_probe() {
+  if (!probe_next_) return;
+  const ProbeNext next = *std::exchange(probe_next_, std::nullopt);
+  Request* request = requests_.at(next.request, next.generation);
+  if (request == nullptr || refuses_work() || next.position >= request->keys.size()) return;
+  view_.look(request->keys, next.position, clock_.now());
+  if (next.position < view_.block_count() &&
+      view_.place(next.group, next.position) == BlockPlace::kStore) {
+    probe(*request, next.group, next.position, OpKind::kStoreGet);
   }
 }
 
@@ -190,18 +220,44 @@ void Cache::Impl::probe_behind(Request& request, uint32_t computed, uint32_t fro
   }
 }
 
+bool Cache::Impl::probes_device(uint32_t cut) {
+  const uint32_t first = view_.first_uncomputed();
+  if (!costs_.enabled() || cut <= first ||
+      !costs_.wants_probe(TransferPath::kHostToDevice, clock_.now())) {
+    return false;
+  }
+  const uint32_t end = std::min(cut, first + costs_.probe_blocks());
+  for (uint32_t group = 0; group < groups(); ++group) {
+    for (uint32_t position = view_.first_needed(group, end, first); position < end; ++position) {
+      if (view_.place(group, position) > BlockPlace::kHost) return false;
+    }
+  }
+  ++stats_.probes;
+  stats_.probe_blocks += end - first;
+  return true;
+}
+
 bool Cache::Impl::probe(Request& request, uint32_t group, uint32_t from, OpKind kind) {
   const TransferPath path = *path_of(kind);
   const TimePoint now = clock_.now();
-  if (!costs_.wants_probe(path, now) || room(8) < costs_.probe_blocks()) return false;
-  Job* job = jobs_.start(kind, now + costs_.probe_time(path), kNoRequest, 0);
+  // What may be in the store has to be asked for before it can be fetched.
+  const bool leads_to_get = kind == OpKind::kStoreExists && costs_.may_probe(path, now) &&
+                            costs_.wants_probe(TransferPath::kStoreToHost, now);
+  if (!leads_to_get && !costs_.wants_probe(path, now)) return false;
+  const uint32_t blocks_max = std::min(
+      config_.job_blocks_max, kind == OpKind::kStoreExists
+                                  ? costs_.probe_blocks()
+                                  : costs_.probe_blocks(path, block_bytes_[group], poll_interval_));
+  if (room(8) < blocks_max) return false;
+  // The request is not waited for: its keys are of use if it still lives when a question is
+  // answered.
+  Job* job = jobs_.start(kind, now + costs_.probe_time(path), request.index, request.generation);
   if (job == nullptr) return false;
   job->is_probe = true;
   const GroupId group_id(static_cast<uint8_t>(group));
   const BlockPlace place = view_.place(group, from);
   uint32_t end = from;
-  while (end < view_.block_count() && end - from < costs_.probe_blocks() &&
-         view_.place(group, end) == place) {
+  while (end < view_.block_count() && end - from < blocks_max && view_.place(group, end) == place) {
     ++end;
   }
   // Else room for one of these blocks could be made by evicting another.

@@ -99,6 +99,13 @@ class Cache::Impl {
     uint32_t position = 0;
   };
 
+  struct ProbeNext {
+    uint32_t request = 0;
+    uint32_t generation = 0;
+    uint32_t group = 0;
+    uint32_t position = 0;
+  };
+
   // Shared by all verbs (cache.cc).
   uint32_t groups() const { return view_.group_count(); }
   bool refuses_work() const { return closing_ || clear_pending_; }
@@ -230,12 +237,19 @@ class Cache::Impl {
                       Duration wait, LoadChoice& choice);
   // When waiting for what was chosen is given up.
   TimePoint patience(const LoadChoice& choice, TimePoint deadline, Duration wait) const;
+  void note_poll();
   void note_submitted(Job& job);
   void note_settled(Job& job, const JobItem& item, Code code);
   // Finds out, if it is time to, how fast the path is on which the block at `from` lies. Looks
   // anew.
   void probe_behind(Request& request, uint32_t computed, uint32_t from);
   bool probe(Request& request, uint32_t group, uint32_t from, OpKind kind);
+  // A probe has found that the store has a block: the next one may fetch it.
+  void note_probe_answer(const Job& job, const JobItem& item);
+  void pump_probe();
+  // Whether a request should find out how fast the way to the device is: there a probe needs device
+  // blocks, so a request has to pay for it. view_ shows its path.
+  bool probes_device(uint32_t cut);
 
   // Constant after construction.
   const Protections protections_;
@@ -260,6 +274,9 @@ class Cache::Impl {
   WriterChoice writers_;
   Timers timers_;
   CostModel costs_;
+  TimePoint last_poll_;        // what is completed now was not by then
+  Duration poll_interval_{0};  // mean of the last few
+  std::optional<ProbeNext> probe_next_;
   PathView view_;
 
   Fifo<QueuedRequest> save_queue_;

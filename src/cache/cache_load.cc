@@ -50,9 +50,18 @@ Result<uint32_t> Cache::Impl::load(RequestId id, std::span<const BlockKey> keys,
   LoadChoice& choice = request.why.load_choice;
   uint32_t chosen = choose_cut(request, cut, false, deadline, Duration(0), choice);
   if (chosen < cut) chosen = view_.usable_cut(chosen, loadable);
+  request.load_is_probe = chosen <= view_.first_uncomputed() && probes_device(cut);
+  if (request.load_is_probe) {
+    chosen =
+        view_.usable_cut(std::min(cut, view_.first_uncomputed() + costs_.probe_blocks()), loadable);
+  }
   const bool not_worth = chosen < cut;
-  const uint32_t started =
-      start_load(request, chosen, device_blocks, offered, patience(choice, deadline, Duration(0)));
+  TimePoint until = patience(choice, deadline, Duration(0));
+  if (request.load_is_probe) {
+    // No longer than it takes to compute all of it.
+    until = std::min(deadline, clock_.now() + choice.recompute_expected);
+  }
+  const uint32_t started = start_load(request, chosen, device_blocks, offered, until);
   if (started == 0 && chosen > view_.first_uncomputed()) {
     // All of it had to come by way of the host tier, and none of it could begin to.
     const bool is_full = request.load_code == Code::kNoSpace;
@@ -117,6 +126,7 @@ uint32_t Cache::Impl::start_load(Request& request, uint32_t cut,
       }
       JobItem& item = add_item(*job, node, request.keys[position],
                                GroupId(static_cast<uint8_t>(group)), position);
+      job->is_probe = request.load_is_probe;
       item.slot = host_.slot(node);
       item.has_slot = true;
       item.device_block = device;

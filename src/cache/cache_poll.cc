@@ -20,9 +20,11 @@ size_t Cache::Impl::poll(std::span<CacheEvent> events) {
   sweep();
   pump_loads();
   pump_prefetches();
+  pump_probe();
   pump_saves();
   pump_puts();
   pump_disk();
+  note_poll();
   return events_.take(events);
 }
 

@@ -279,6 +279,10 @@ void Cache::Impl::settle_exists(Job& job, JobItem& item, Code code) {
   } else {
     ++stats_.exists_failed;
   }
+  if (job.is_probe) {
+    if (code == Code::kOk) note_probe_answer(job, item);
+    return;
+  }
   Request* request = requests_.at(job.request, job.request_generation);
   if (request == nullptr || !request->prefetching ||
       request->prefetch_serial != job.prefetch_serial) {

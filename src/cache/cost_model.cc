@@ -17,6 +17,7 @@ constexpr double kInfinite = std::numeric_limits<double>::infinity();
 constexpr double kSecondsMax = 1e9;
 // A load is given up after so many times what was expected of it.
 constexpr double kPatienceFactor = 3;
+constexpr uint32_t kProbeBlocksMax = 64;
 
 double to_seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
@@ -87,10 +88,10 @@ Status LoadOrRecomputeConfig::validate() const {
                     "{}",
                     format_duration(suspension_max), format_duration(suspension)));
   }
-  if (probe_blocks > 64) {
-    return Error(
-        Code::kInvalid,
-        fmt::format("load_or_recompute.probe_blocks is {}; allowed: 0 to 64", probe_blocks));
+  if (probe_blocks > kProbeBlocksMax) {
+    return Error(Code::kInvalid,
+                 fmt::format("load_or_recompute.probe_blocks is {}; allowed: 0 to {}", probe_blocks,
+                             kProbeBlocksMax));
   }
   return {};
 }
@@ -147,10 +148,12 @@ double CostModel::seconds(TransferPath path, uint64_t units) const {
                               static_cast<double>(units) / prior.units_per_second);
 }
 
-CostModel::Transfer CostModel::submitted(TransferPath path, uint64_t units, TimePoint now) {
+CostModel::Transfer CostModel::submitted(TransferPath path, uint64_t units, TimePoint now,
+                                         TimePoint deadline) {
   Path& known = at(path);
   Transfer transfer;
   transfer.started = now;
+  transfer.deadline = deadline;
   transfer.units_ahead = known.units_ahead;
   transfer.arrived_before = known.arrived;
   transfer.expected = seconds(path, known.units_ahead + units);
@@ -165,15 +168,18 @@ void CostModel::left(TransferPath path, uint64_t units, bool arrived) {
 }
 
 bool CostModel::ended(TransferPath path, const Transfer& transfer, uint64_t units_arrived,
-                      Code outcome, TimePoint now) {
+                      Code outcome, TimePoint earliest, TimePoint now) {
   Path& known = at(path);
   if (transfer.is_probe) {
     known.probing = false;
     known.probe_not_before = now + probe_time(path);
   }
-  const double actual = to_seconds(now - transfer.started);
+  // What has run out of time had it until the deadline only, whenever that was noticed.
+  const TimePoint end = outcome == Code::kTimeout ? std::min(now, transfer.deadline) : now;
+  const double actual = to_seconds(end - transfer.started);
   if (outcome == Code::kOk) {
-    observe(path, transfer.units_ahead + units_arrived, actual, now);
+    const double least = to_seconds(std::clamp(earliest, transfer.started, now) - transfer.started);
+    observe(path, transfer.units_ahead + units_arrived, least, actual, now);
     known.suspended = false;
     known.suspension = Duration::zero();
     return false;
@@ -182,7 +188,7 @@ bool CostModel::ended(TransferPath path, const Transfer& transfer, uint64_t unit
   if (known.arrived != transfer.arrived_before) {
     // Slow, not still: at least so slow.
     if (actual > transfer.expected) {
-      observe(path, transfer.units_ahead + units_arrived, actual, now);
+      observe(path, transfer.units_ahead + units_arrived, actual, actual, now);
     }
     return false;
   }
@@ -202,11 +208,19 @@ void CostModel::suspend(Path& path, TimePoint now) {
   ++path.suspensions;
 }
 
-void CostModel::observe(TransferPath path, uint64_t units, double actual, TimePoint now) {
+void CostModel::observe(TransferPath path, uint64_t units, double least, double most,
+                        TimePoint now) {
   const TransferRate& prior = config_.transfers[index_of(path)];
   const double fixed = to_seconds(prior.latency);
   const double growing = static_cast<double>(units) / prior.units_per_second;
-  if (fixed + growing > 0) at(path).fit.observe(fixed, growing, actual, now);
+  Path& known = at(path);
+  ++known.measurements;
+  known.measured_at = now;
+  if (fixed + growing <= 0) return;
+  const double expected = known.fit.seconds(fixed, growing);
+  // Where both bounds are one, every measurement counts; else only what contradicts.
+  if (least < most && expected >= least && expected <= most) return;
+  known.fit.observe(fixed, growing, std::clamp(expected, least, most), now);
 }
 
 void CostModel::observe_prefill(uint64_t tokens, uint64_t context_tokens, Duration duration,
@@ -261,11 +275,23 @@ Duration CostModel::patience(const LoadChoice& choice, Duration wait) {
   return wait + std::max(to_duration(kPatienceFactor * to_seconds(choice.load_expected)), instead);
 }
 
+bool CostModel::may_probe(TransferPath path, TimePoint now) const {
+  return config_.probe_blocks > 0 && !at(path).probing && now >= at(path).probe_not_before;
+}
+
 bool CostModel::wants_probe(TransferPath path, TimePoint now) const {
   const Path& known = at(path);
-  if (config_.probe_blocks == 0 || known.probing || now < known.probe_not_before) return false;
+  if (!may_probe(path, now)) return false;
   if (known.suspended) return now >= known.suspended_until;
-  return known.fit.count() == 0 || now - known.fit.last() >= config_.probe_after;
+  return known.measurements == 0 || now - known.measured_at >= config_.probe_after;
+}
+
+uint32_t CostModel::probe_blocks(TransferPath path, uint64_t units, Duration poll_interval) const {
+  constexpr double kPolls = 4;
+  const double each = static_cast<double>(units) / rate(path).units_per_second;
+  const double wanted = kPolls * to_seconds(poll_interval) / each;
+  return std::max(config_.probe_blocks,
+                  static_cast<uint32_t>(std::min<double>(wanted, kProbeBlocksMax)));
 }
 
 void CostModel::probes(TransferPath path, Transfer& transfer) {
@@ -293,7 +319,7 @@ LoadEstimates CostModel::estimates() const {
   for (size_t i = 0; i < kTransferPathCount; ++i) {
     const auto path = static_cast<TransferPath>(i);
     estimates.transfers[i] = {.rate = rate(path),
-                              .measurements = at(path).fit.count(),
+                              .measurements = at(path).measurements,
                               .suspensions = at(path).suspensions,
                               .units_ahead = at(path).units_ahead,
                               .suspended = at(path).suspended};

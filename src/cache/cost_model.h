@@ -6,7 +6,10 @@
 //
 // A transfer is measured from its submission to the arrival of its last block, as a function of
 // what had been submitted to the same path before it and had not arrived: the queue that is known.
-// What others put into a queue of a store is in its measured speed.
+// What others put into a queue of a store is in its measured speed. An arrival is noticed at a
+// poll, and an engine polls once a step: it happened some time since the poll before. So what is
+// learned is that the time lies between two bounds, and an expectation that lies there too stays as
+// it is.
 //
 // A path on which nothing at all came until a deadline is *suspended*: nothing is chosen that needs
 // it. When its time is over a probe may go, a small transfer that no request waits for. The same
@@ -69,20 +72,23 @@ class CostModel {
   // What is known of a transfer when it is submitted; goes back to ended().
   struct Transfer {
     TimePoint started;
+    TimePoint deadline = kNoDeadline;
     uint64_t units_ahead = 0;
     uint64_t arrived_before = 0;  // on the path
     double expected = 0;          // seconds
     bool is_probe = false;
   };
   // A job of `units` has been submitted.
-  Transfer submitted(TransferPath path, uint64_t units, TimePoint now);
+  Transfer submitted(TransferPath path, uint64_t units, TimePoint now,
+                     TimePoint deadline = kNoDeadline);
   // A block of it has ended, in whatever way.
   void left(TransferPath path, uint64_t units, bool arrived);
-  // Its last block has ended. `units_arrived` is what came (or, for a question, was answered);
-  // `outcome`: ok if everything was answered, timeout if the deadline has passed, else what went
-  // wrong, which says nothing about speed. True: the path has just been suspended.
+  // Its last block has ended between `earliest` and `now`. `units_arrived` is what came (or, for a
+  // question, was answered); `outcome`: ok if everything was answered, timeout if the deadline has
+  // passed, else what went wrong, which says nothing about speed. True: the path has just been
+  // suspended.
   bool ended(TransferPath path, const Transfer& transfer, uint64_t units_arrived, Code outcome,
-             TimePoint now);
+             TimePoint earliest, TimePoint now);
 
   void observe_prefill(uint64_t tokens, uint64_t context_tokens, Duration duration, TimePoint now);
 
@@ -95,9 +101,14 @@ class CostModel {
 
   // Whether a transfer should find out how fast the path is, for its own sake.
   bool wants_probe(TransferPath path, TimePoint now) const;
+  // Whether one may go: none is out, and the last one was not just now.
+  bool may_probe(TransferPath path, TimePoint now) const;
   // It has been submitted as `transfer`.
   void probes(TransferPath path, Transfer& transfer);
   uint32_t probe_blocks() const { return config_.probe_blocks; }
+  // Blocks of a probe of which one is `units`: so many that it lasts for several polls as far as is
+  // known, else its end would say little.
+  uint32_t probe_blocks(TransferPath path, uint64_t units, Duration poll_interval) const;
   // A probe is given up after so long: longer each time that nothing came.
   Duration probe_time(TransferPath path) const {
     return std::max(config_.suspension, at(path).suspension);
@@ -111,6 +122,8 @@ class CostModel {
     TwoTermFit fit;
     uint64_t units_ahead = 0;
     uint64_t arrived = 0;  // blocks, ever
+    uint64_t measurements = 0;
+    TimePoint measured_at;  // last
     bool suspended = false;
     bool probing = false;  // a probe is out
     Duration suspension{0};
@@ -122,7 +135,7 @@ class CostModel {
   const Path& at(TransferPath path) const { return paths_[static_cast<size_t>(path)]; }
   Path& at(TransferPath path) { return paths_[static_cast<size_t>(path)]; }
   double seconds(TransferPath path, uint64_t units) const;
-  void observe(TransferPath path, uint64_t units, double actual, TimePoint now);
+  void observe(TransferPath path, uint64_t units, double least, double most, TimePoint now);
   void suspend(Path& path, TimePoint now);
   TransferRate rate(TransferPath path) const;
   PrefillRate prefill_rate() const;

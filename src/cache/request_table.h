@@ -50,6 +50,7 @@ struct Request {
   uint32_t load_serial = 0;            // tells the fills of this load from those of earlier ones
   TimePoint load_deadline = kNoDeadline;
   TimePoint load_start;
+  bool load_is_probe = false;
   std::vector<DeviceBlockId> load_blocks;  // as load_states; of those that come from disk
   std::vector<uint32_t> load_ready;        // entries that have come from disk and can go on
   bool load_queued = false;                // waits in the list of loads to go on with

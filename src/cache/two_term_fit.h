@@ -41,7 +41,6 @@ class TwoTermFit {
   }
 
   uint64_t count() const { return count_; }  // measurements, ever
-  TimePoint last() const { return last_; }   // of the last one; meaningless without any
 
  private:
   void weaken(double factor);

@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "cli/commands.h"
+#include "cli/engine_replay.h"
 #include "cli/progress_bar.h"
 #include "cli/replay.h"
 #include "cli/replay_options.h"
@@ -50,6 +51,48 @@ int exit_status(const ReplayReport& report) {
   return report.complete ? kExitOk : kExitInterrupted;
 }
 
+int exit_status(const EngineReplayReport& report) {
+  if (!report.failure.empty()) return kExitFailed;
+  return report.complete ? kExitOk : kExitInterrupted;
+}
+
+Result<EngineReplayReport> run_engine_replay(const Trace& trace, const ReplayOptions& options,
+                                             const CommandContext& context) {
+  std::optional<ProgressBar> bar;
+  ReplayContext replay_context{context.clock, context.memory, context.stop, {}, context.started};
+  if (context.error_is_terminal) {
+    bar.emplace(context.error, context.clock);
+    replay_context.progress = [&bar](uint64_t done, uint64_t all) { bar->show(done, all); };
+  }
+  return replay_engine(trace, options, replay_context);
+}
+
+// Prints the report and writes the file; the exit status.
+template <typename Report>
+int deliver(const Report& report, const ReplayOptions& options,
+            std::optional<ResultFile>& json_file, const CommandContext& context) {
+  if (options.json == kStandardOutput) {
+    context.out << to_json(report);
+  } else {
+    context.out << to_text(report);
+  }
+  int status = exit_status(report);
+  if (json_file) {
+    const Status written = json_file->write(to_json(report));
+    if (!written) {
+      context.error << "tiercel replay: " << written.error().message() << "\n";
+      status = kExitFailed;
+    }
+  }
+  context.out.flush();
+  if (!context.out) {
+    context.error << "tiercel replay: standard output could not be written\n";
+    status = kExitFailed;
+  }
+  if (!report.failure.empty()) context.error << "tiercel replay: " << report.failure << "\n";
+  return status;
+}
+
 }  // namespace
 
 int run_replay_command(const CommandLineOptions& command_line, const CommandContext& context) {
@@ -67,27 +110,14 @@ int run_replay_command(const CommandLineOptions& command_line, const CommandCont
   auto json_file = open_json_file(options->json, *values, {{"trace", options->trace}});
   if (!json_file) return refuse(context, json_file.error());
 
+  if (options->engine.enabled) {
+    const auto report = run_engine_replay(*trace, *options, context);
+    if (!report) return refuse(context, report.error());
+    return deliver(*report, *options, *json_file, context);
+  }
   const auto report = run(*trace, *options, context);
   if (!report) return refuse(context, report.error());
-  if (options->json == kStandardOutput) {
-    context.out << to_json(*report);
-  } else {
-    context.out << to_text(*report);
-  }
-  int status = exit_status(*report);
-  if (*json_file) {
-    const Status written = (**json_file).write(to_json(*report));
-    if (!written) {
-      context.error << "tiercel replay: " << written.error().message() << "\n";
-      status = kExitFailed;
-    }
-  }
-  context.out.flush();
-  if (!context.out) {
-    context.error << "tiercel replay: standard output could not be written\n";
-    status = kExitFailed;
-  }
-  if (!report->failure.empty()) context.error << "tiercel replay: " << report->failure << "\n";
+  const int status = deliver(*report, *options, *json_file, context);
   for (size_t rank = 0; rank < report->ranks.size(); ++rank) {
     if (!report->ranks[rank].is_given_up) continue;
     context.error << "tiercel replay: rank " << rank

@@ -121,6 +121,7 @@ OptionTable replay_option_table() {
                    "0", 0, 3600, OptionType::kDuration));
   table.add(number("patience", "Give up if a request makes no progress for this long, in real time",
                    "60s", 0.01, 86400, OptionType::kDuration));
+  add_engine_options(table);
   table.add(text("json", "Write the figures to this file as JSON; - is standard output"));
   table.add(text("config", "TOML file with options (see docs/replay.md)"));
   return table;
@@ -149,6 +150,7 @@ Result<ReplayOptions> read_replay_options(const OptionValues& values) {
   options.optimum = values.get_bool("optimum");
   options.deadline = values.get_duration("deadline");
   options.patience = values.get_duration("patience");
+  options.engine = read_engine_options(values);
   options.json = get_text(values, "json");
   if (options.trace.empty()) {
     return Error(Code::kInvalid,

@@ -13,6 +13,7 @@
 #include "base/memory_limit.h"
 #include "base/option_table.h"
 #include "cli/disk_options.h"
+#include "cli/engine_replay_options.h"
 #include "cli/trace.h"
 
 namespace tiercel {
@@ -41,6 +42,7 @@ struct ReplayOptions {
   uint64_t limit = 0;
   Duration deadline{0};
   Duration patience = std::chrono::seconds(60);
+  EngineOptions engine;
   std::string json;
 
   uint32_t blocks_per_id() const { return kTokensPerId / block_tokens; }

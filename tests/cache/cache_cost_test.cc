@@ -99,7 +99,9 @@ TEST_F(CacheCost, WhatIsWorthItIsLoadedAndTheRecordSaysSo) {
 }
 
 TEST_F(CacheCost, WhatIsExpectedToLoseIsNotStarted) {
-  open(config(32, false));
+  CacheConfig unprobed = config(32, false);
+  unprobed.load_or_recompute.probe_blocks = 0;
+  open(unprobed);
   const auto keys = test_keys(8);
   store(1, keys);
   // The engine computes a block in 20 us; a copy takes 100.
@@ -110,6 +112,52 @@ TEST_F(CacheCost, WhatIsExpectedToLoseIsNotStarted) {
   EXPECT_TRUE(poll().empty()) << "nothing, no event";
   EXPECT_EQ(spans_of(2), (std::vector<WhySpan>{{0, 8, WhyReason::kNotWorthLoading, Code::kOk}}));
   EXPECT_EQ(cache->stats().not_worth_blocks, 8u);
+}
+
+TEST_F(CacheCost, TheWayToTheDeviceIsProbedByARequestThatWouldLoadNothing) {
+  open(config(32, false));
+  const auto keys = test_keys(12);
+  store(1, keys);
+  for (int i = 0; i < 8; ++i) cache->observe_prefill(2000, 0, 10ms);
+  // Nobody has measured the way, and by the prior it is slower than the engine.
+  EXPECT_EQ(cache->load(RequestId(2), keys, 0, device(12), kNoDeadline), 8u);
+  EXPECT_EQ(cache->stats().probes, 1u);
+  EXPECT_EQ(cache->load(RequestId(3), keys, 0, device(12), kNoDeadline), 0u) << "one at a time";
+  clock.advance(40us);
+  plane->complete_all(OpKind::kLoad);
+  EXPECT_EQ(poll().at(0).blocks, 8u);
+  // Now it is known to be quicker.
+  EXPECT_EQ(cache->load(RequestId(4), keys, 0, device(12), kNoDeadline), 12u);
+  EXPECT_EQ(cache->stats().probes, 1u);
+}
+
+TEST_F(CacheCost, ADeviceThatStallsInAProbeCostsNoMoreThanComputing) {
+  open(config(32, false));
+  const auto keys = test_keys(12);
+  store(1, keys);
+  for (int i = 0; i < 8; ++i) cache->observe_prefill(2000, 0, 10ms);
+  EXPECT_EQ(cache->load(RequestId(2), keys, 0, device(12), kNoDeadline), 8u);
+  clock.advance(241us);  // twelve blocks at 20 us
+  EXPECT_EQ(poll().at(0).code, Code::kTimeout);
+  EXPECT_EQ(cache->load(RequestId(3), keys, 0, device(12), kNoDeadline), 0u);
+}
+
+TEST_F(CacheCost, AStoreThatWasNeverFetchedFromIsAskedAndThenFetchedFromByAProbe) {
+  CacheConfig careful = config(64, true);
+  careful.load_or_recompute.transfers[2] = {2ms, kBlockPerMillisecond / 100};
+  open(careful);
+  const auto keys = test_keys(8);
+  EXPECT_FALSE(start_prefetch(1, keys));
+  EXPECT_EQ(plane->open_count(OpKind::kStoreExists), 8u);
+  clock.advance(1ms);
+  answer_exists();
+  EXPECT_TRUE(poll().empty());
+  EXPECT_EQ(plane->open_count(OpKind::kStoreGet), 8u);
+  clock.advance(8ms);
+  plane->complete_all(OpKind::kStoreGet);
+  EXPECT_TRUE(poll().empty());
+  EXPECT_EQ(ready(keys), 8u);
+  EXPECT_TRUE(start_prefetch(2, test_keys(8, 5000)));
 }
 
 TEST_F(CacheCost, SwitchedOffItLoadsEverythingAndRecordsNothing) {

@@ -59,7 +59,7 @@ bool transfer(CostModel& model, TransferPath path, uint32_t blocks, Duration dur
   const auto sent = model.submitted(path, blocks * bytes, now);
   now += duration;
   for (uint32_t i = 0; i < blocks; ++i) model.left(path, bytes, outcome == Code::kOk);
-  return model.ended(path, sent, outcome == Code::kOk ? blocks * bytes : 0, outcome, now);
+  return model.ended(path, sent, outcome == Code::kOk ? blocks * bytes : 0, outcome, now, now);
 }
 
 // The estimates' formula once more, written down plainly.
@@ -220,7 +220,7 @@ TEST(CostModel, WhatIsOnItsWayAlreadyCountsAsQueue) {
   EXPECT_EQ(model.choose(question_of(works)).blocks_chosen, 0u);
   now += 2s;
   for (int i = 0; i < 64; ++i) model.left(kDisk, kBlockBytes, true);
-  model.ended(kDisk, sent, 64 * kBlockBytes, Code::kOk, now);
+  model.ended(kDisk, sent, 64 * kBlockBytes, Code::kOk, now, now);
   EXPECT_EQ(model.choose(question_of(works, now)).blocks_chosen, 4u);
 }
 
@@ -234,7 +234,7 @@ TEST(CostModel, ATransferBehindOthersIsNotTakenForASlowOne) {
     for (int i = 0; i < 8; ++i) {
       now += from_seconds(8 * static_cast<double>(kBlockBytes) / 2e9);
       for (int block = 0; block < 8; ++block) model.left(kDisk, kBlockBytes, true);
-      model.ended(kDisk, sent[i], 8 * kBlockBytes, Code::kOk, now);
+      model.ended(kDisk, sent[i], 8 * kBlockBytes, Code::kOk, now, now);
     }
   }
   const TransferRate rate = model.estimates().transfers[static_cast<size_t>(kDisk)].rate;
@@ -328,7 +328,7 @@ TEST(CostModel, AProbeBringsAStalledStoreBackAndFailedOnesAreFurtherAndFurtherAp
     EXPECT_FALSE(model.wants_probe(kStore, now)) << "one at a time";
     now += model.probe_time(kStore);
     model.left(kStore, kBlockBytes, false);
-    model.ended(kStore, probe, 0, Code::kTimeout, now);
+    model.ended(kStore, probe, 0, Code::kTimeout, now, now);
   }
   now += 61s;
   ASSERT_TRUE(model.wants_probe(kStore, now));
@@ -336,7 +336,7 @@ TEST(CostModel, AProbeBringsAStalledStoreBackAndFailedOnesAreFurtherAndFurtherAp
   model.probes(kStore, probe);
   now += 60ms;
   for (int i = 0; i < 8; ++i) model.left(kStore, kBlockBytes, true);
-  model.ended(kStore, probe, 8 * kBlockBytes, Code::kOk, now);
+  model.ended(kStore, probe, 8 * kBlockBytes, Code::kOk, now, now);
   const auto works = works_over(std::vector<TransferPath>(8, kStore), kBlockBytes);
   EXPECT_EQ(model.choose(question_of(works, now)).blocks_chosen, 8u);
 }
