@@ -182,7 +182,7 @@ class CaseRun {
         TIERCEL_TRY_ASSIGN(const RequestId request, add(*prefill, item));
         asked.emplace_back(request, &item);
       }
-      TIERCEL_TRY(prefill->drain());
+      TIERCEL_TRY(prefill->run());  // which includes the saves
       Asked going_on;
       std::vector<Answer> beginnings;
       for (const auto& [first, item] : asked) {
@@ -269,6 +269,7 @@ class CaseRun {
     want(case_.wants_store, outcome_.store_blocks, "block from the store");
     want(case_.wants_preemptions, outcome_.preempted, "preemption");
     want(case_.aborts, outcome_.aborted, "abort");
+    want(case_.roles, outcome_.findings.partial_blocks, "partial block handed over");
     const uint64_t found = outcome_.device_blocks + outcome_.loaded_blocks;
     if (found != 0) want(true, outcome_.findings.compared_blocks, "comparison of bytes");
     if (!case_.share && outcome_.findings.compared_blocks > 0 && outcome_.preempted == 0) {

@@ -47,11 +47,24 @@ std::span<const BlockKey> ResourceManagerImpl::loadable_keys(const Entry& entry)
       all.first(std::min<size_t>(all.size(), (entry.tokens.size() - 1) / block_tokens_));
   const bool ends_at_partial = config_.role == EngineRole::kDecode && entry.partial_key &&
                                entry.tokens.size() > entry.prompt_tokens &&
-                               keys.size() == entry.prompt_tokens / block_tokens_;
+                               keys.size() == entry.prompt_tokens / block_tokens_ &&
+                               window_reaches(entry.prompt_tokens % block_tokens_);
   if (!ends_at_partial) return keys;
   keys_.assign(keys.begin(), keys.end());
   keys_.push_back(*entry.partial_key);
   return keys_;
+}
+
+bool ResourceManagerImpl::window_reaches(uint64_t token_count) const {
+  for (const GroupSpec& group : cache_.config().spec.groups) {
+    if (group.attention != AttentionKind::kWindow) continue;
+    // A cut counts whole blocks before it, the partial one among them, which has fewer tokens.
+    const uint64_t seen = group.window_tokens - 1;
+    const uint64_t blocks = (seen + block_tokens_ - 1) / block_tokens_;
+    if (blocks == 0) continue;
+    if (token_count + (blocks - 1) * block_tokens_ < seen) return false;
+  }
+  return true;
 }
 
 uint64_t ResourceManagerImpl::tokens_of_blocks(const Entry& entry, uint32_t blocks) const {

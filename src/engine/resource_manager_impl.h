@@ -133,6 +133,9 @@ class ResourceManagerImpl final : public ResourceManager {
   // What it may load: full blocks, and in the decode role the prompt's partial block behind them.
   // Valid until the next call.
   std::span<const BlockKey> loadable_keys(const Entry& entry);
+  // Whether the blocks that a load brings with a partial block of `token_count` tokens as its last
+  // hold all that the token behind it sees.
+  bool window_reaches(uint64_t token_count) const;
   uint64_t tokens_of_blocks(const Entry& entry, uint32_t blocks) const;
   bool start_prefetch(Entry& entry, const LoadQuestion& question);
   Look admit(Entry& entry, const LoadQuestion& question, uint32_t unused_blocks);
