@@ -57,7 +57,7 @@ TEST_F(ChildProcessTest, TellsWhyAProgramCouldNotBeRun) {
 }
 
 TEST_F(ChildProcessTest, KillsOnRequest) {
-  run("while :; do sleep 1000; done");
+  run("exec sleep 1000");
   wait_for(ChildProcess::State::kRunning);
   EXPECT_GT(child_->pid(), 0);
   child_->kill();

@@ -78,7 +78,7 @@ OptionTable mooncake_option_table() {
   table.add(make_option("populate", OptionType::kBool,
                         "The pages of shared memory are provided when the sidecar starts", "true"));
   table.add(make_option("start_timeout", OptionType::kDuration,
-                        "Longest time for the sidecar to start and to register the memory", "10s",
+                        "Longest time for the sidecar to start and to register the memory", "30s",
                         0.1, kHour));
   table.add(make_option("stuck_after", OptionType::kDuration,
                         "Beyond its deadline, how long a call may hold memory until the sidecar "

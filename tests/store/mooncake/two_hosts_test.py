@@ -185,8 +185,8 @@ def enter():
     words = ["unshare", "--net"] + ([] if os.geteuid() == 0 else ["--map-root-user"])
     try:
         able = subprocess.run(
-            [*words, "sh", "-c", "ip link add near type veth peer name far"], stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, check=False)
+            [*words, "sh", "-c", "ip link add near type veth peer name far"],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
         reason = "" if able.returncode == 0 else able.stdout.strip() or "no reason given"
     except OSError as error:
         reason = str(error)
