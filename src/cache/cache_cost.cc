@@ -31,6 +31,14 @@ std::optional<TransferPath> path_of(OpKind kind) {
   return std::nullopt;
 }
 
+// What finds out how fast the way is on which a block can be had from there.
+std::optional<OpKind> probe_kind(BlockPlace place) {
+  if (place == BlockPlace::kDisk) return OpKind::kDiskGet;
+  if (place == BlockPlace::kStore) return OpKind::kStoreGet;
+  if (place == BlockPlace::kUnknown) return OpKind::kStoreExists;
+  return std::nullopt;
+}
+
 // An answer, whatever it says, is one: a block that the store has not got was looked for as fast as
 // one that it has.
 bool is_answer(Code code) {
@@ -202,20 +210,15 @@ void Cache::Impl::pump_probe() {
 void Cache::Impl::probe_behind(Request& request, uint32_t computed, uint32_t from) {
   if (!costs_.enabled() || refuses_work()) return;
   view_.look(request.keys, computed, clock_.now());
-  if (from >= view_.block_count()) return;
+  // The first block of each path: behind blocks on a disk that is known the store may not be.
   for (uint32_t group = 0; group < groups(); ++group) {
-    switch (view_.place(group, from)) {
-      case BlockPlace::kUnknown:
-        if (probe(request, group, from, OpKind::kStoreExists)) return;
-        break;
-      case BlockPlace::kStore:
-        if (probe(request, group, from, OpKind::kStoreGet)) return;
-        break;
-      case BlockPlace::kDisk:
-        if (probe(request, group, from, OpKind::kDiskGet)) return;
-        break;
-      default:
-        break;
+    BlockPlace tried = BlockPlace::kNone;
+    for (uint32_t position = from; position < view_.block_count(); ++position) {
+      const BlockPlace place = view_.place(group, position);
+      if (place == tried) continue;
+      tried = place;
+      const std::optional<OpKind> kind = probe_kind(place);
+      if (kind && probe(request, group, position, *kind)) return;
     }
   }
 }
