@@ -271,13 +271,15 @@ TEST_F(CacheCost, AProbeThatNoRequestWaitsForBringsTheStoreBack) {
   clock.advance(1s);
   EXPECT_FALSE(start_prefetch(11, keys)) << "the request itself goes on at once";
   EXPECT_EQ(cache->stats().probes, 1u);
-  EXPECT_EQ(plane->open_count(OpKind::kStoreGet), 8u);
+  // Large enough to be measured with polls as far apart as they are here.
+  const auto probed = static_cast<uint32_t>(plane->open_count(OpKind::kStoreGet));
+  EXPECT_GE(probed, 8u);
   clock.advance(10ms);
   plane->complete_all(OpKind::kStoreGet);
   EXPECT_TRUE(poll().empty());
   EXPECT_FALSE(cache->load_estimates().transfers[2].suspended);
-  EXPECT_EQ(ready(keys), 8u) << "what it brought is there for all";
-  EXPECT_TRUE(start_prefetch(11, keys));
+  EXPECT_EQ(ready(keys), probed) << "what it brought is there for all";
+  EXPECT_EQ(start_prefetch(11, keys), probed < keys.size());
   settle();
   EXPECT_EQ(ready(keys), 12u);
   for (uint64_t request : {1, 2, 3, 4, 10, 11}) end(request);
