@@ -3,7 +3,7 @@
 """A Mooncake pool on one host and Tiercel on another: two network namespaces with a link between
 them that goes down and up, becomes slow, and stalls.
 
-usage: two_hosts.py TIERCEL
+usage: two_hosts_test.py TIERCEL
 
 Nothing outside the namespaces changes, and they are gone with this process. Where they cannot be
 had the test fails, unless TIERCEL_WITHOUT_NAMESPACES=1 says that this is known.
