@@ -155,6 +155,8 @@ Status ResourceManagerImpl::abort(RequestId request) {
   }
   Entry& entry = *found->second;
   ++stats_.aborted;
+  // The id may be another request's by the time of the next step.
+  std::erase(preempted_next_, request);
   switch (entry.state) {
     case RequestState::kWaiting:
       waiting_.erase(&entry);

@@ -12,10 +12,13 @@ Status in_range(std::string_view name, uint64_t value, uint64_t low, uint64_t hi
   return Error(Code::kInvalid, fmt::format("{} is {}; allowed: {} to {}", name, value, low, high));
 }
 
-Status positive(std::string_view name, Duration value) {
-  if (value > Duration::zero()) return {};
-  return Error(Code::kInvalid,
-               fmt::format("{} is {}; allowed: more than 0", name, format_duration(value)));
+// Far from where a sum with the present time would overflow.
+constexpr Duration kDeadlineMax = std::chrono::hours(24);
+
+Status is_deadline(std::string_view name, Duration value) {
+  if (value > Duration::zero() && value <= kDeadlineMax) return {};
+  return Error(Code::kInvalid, fmt::format("{} is {}; allowed: more than 0, at most {}", name,
+                                           format_duration(value), format_duration(kDeadlineMax)));
 }
 
 }  // namespace
@@ -30,9 +33,9 @@ Status ResourceManagerConfig::validate() const {
   TIERCEL_TRY(in_range("prefetching_max", prefetching_max, 0, uint64_t{1} << 20));
   TIERCEL_TRY(in_range("looks_per_step_max", looks_per_step_max, 1, uint64_t{1} << 20));
   TIERCEL_TRY(in_range("look_blocks_per_step_max", look_blocks_per_step_max, 1, uint64_t{1} << 30));
-  TIERCEL_TRY(positive("load_deadline", load_deadline));
-  TIERCEL_TRY(positive("prefetch_deadline", prefetch_deadline));
-  TIERCEL_TRY(positive("hand_over_deadline", hand_over_deadline));
+  TIERCEL_TRY(is_deadline("load_deadline", load_deadline));
+  TIERCEL_TRY(is_deadline("prefetch_deadline", prefetch_deadline));
+  TIERCEL_TRY(is_deadline("hand_over_deadline", hand_over_deadline));
   return {};
 }
 

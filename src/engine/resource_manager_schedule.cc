@@ -19,6 +19,8 @@ constexpr Duration kLeavingWait = std::chrono::milliseconds(100);
 const Batch& ResourceManagerImpl::schedule() {
   if (is_open_) return batch_;
   poll_cache();
+  // Whoever waited for them may have gone, and they have come.
+  if (prefix_.leaving_blocks() == 0) wait_for_leaving_until_.reset();
   poll_hand_overs();
   scheduled_.clear();
   preempted_.clear();

@@ -398,5 +398,37 @@ TEST_F(ResourceManagerFaultTest, DeviceMemoryMayBeLostBetweenSteps) {
   check_calm();
 }
 
+TEST_F(ResourceManagerFaultTest, WhoIsAbortedAfterALostStepIsNotSaidToBePreempted) {
+  open_manager();
+  ASSERT_TRUE(add(request(1, 9, 0, 4)));
+  const uint64_t lost = begin_step().step;
+  ASSERT_TRUE(manager->fail_step(lost, true));
+  is_open = false;
+  model->lose_memory();
+  abort(1);
+  ASSERT_TRUE(add(request(1, 9, 5000, 4)));  // another one of that id
+  EXPECT_TRUE(begin_step().preempted.empty());
+  end_step();
+  run_to_end();
+  check_calm();
+}
+
+TEST_F(ResourceManagerFaultTest, NobodyIsWaitedForOnceAllHaveGone) {
+  ManagerSetup setup;
+  setup.device_blocks = 8;
+  open_manager(setup);
+  // Blocks of the first are still being saved when it has ended; the second waits for them.
+  ASSERT_TRUE(add(request(2, 16, 5000, 1)));
+  ASSERT_TRUE(add(request(1, 15, 0, 10)));
+  for (int i = 0; i < 4; ++i) step();
+  ASSERT_GT(prefix->leaving_blocks(), 0u) << "nobody waits: the test is too weak";
+  ASSERT_LT(manager->next_deadline(), kNoDeadline);
+  abort(1);
+  clock.advance(std::chrono::milliseconds(200));
+  run_to_end();
+  EXPECT_TRUE(manager->idle());
+  EXPECT_GT(manager->next_deadline(), clock.now()) << "idle, and wants to be called at once";
+}
+
 }  // namespace
 }  // namespace tiercel

@@ -246,6 +246,7 @@ TEST_F(ResourceManagerTest, RefusesAConfigurationThatCannotWork) {
   EXPECT_EQ(code([](auto& config) { config.waiting_max = 0; }), Code::kInvalid);
   EXPECT_EQ(code([](auto& config) { config.context_tokens_max = 1; }), Code::kInvalid);
   EXPECT_EQ(code([](auto& config) { config.load_deadline = Duration::zero(); }), Code::kInvalid);
+  EXPECT_EQ(code([](auto& config) { config.load_deadline = Duration::max(); }), Code::kInvalid);
   EXPECT_EQ(code([](auto& config) { config.looks_per_step_max = 0; }), Code::kInvalid);
 }
 

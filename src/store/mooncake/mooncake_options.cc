@@ -109,7 +109,8 @@ Result<MooncakeOptions> read_mooncake_options(const StoreUrl& url) {
   options.stuck_after = given.get_duration("stuck_after");
   options.log_path = text_or_empty(given, "log");
   for (const std::string* text :
-       {&options.master, &options.host, &options.metadata, &options.protocol, &options.device}) {
+       {&options.master, &options.host, &options.metadata, &options.protocol, &options.device,
+        &options.python, &options.log_path}) {
     // They travel as lines.
     const bool is_line = std::none_of(text->begin(), text->end(),
                                       [](char c) { return static_cast<unsigned char>(c) < 0x20; });
