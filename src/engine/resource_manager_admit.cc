@@ -11,6 +11,8 @@ namespace {
 
 // Entries at the head of the queue that one step walks over, most of them without a look.
 constexpr uint32_t kWalkMax = 64;
+// Entries beside those that only wait for what another one loads: a look into a table each.
+constexpr uint32_t kWaitersMax = 1024;
 
 }  // namespace
 
@@ -20,12 +22,18 @@ void ResourceManagerImpl::admit_waiting() {
   // Whoever is preempted for room would take it right back.
   bool has_room = !is_short_;
   uint32_t walked = 0;
-  for (auto at = waiting_.begin(); at != waiting_.end() && walked < kWalkMax; ++walked) {
+  uint32_t waiters = 0;
+  auto at = waiting_.begin();
+  while (at != waiting_.end() && walked < kWalkMax && waiters < kWaitersMax) {
     Entry& entry = **at++;  // a look may take it out
     if (entry.waits) {
-      if (announced_.contains(entry.awaited_key)) continue;
+      if (announced_.contains(entry.awaited_key)) {
+        ++waiters;
+        continue;
+      }
       entry.waits = false;
     }
+    ++walked;
     const bool may_begin = has_room && running_.size() < config_.running_max;
     const bool may_prefetch =
         with_store_ && !entry.looked_at && prefetching_ < config_.prefetching_max;

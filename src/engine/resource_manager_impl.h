@@ -55,6 +55,7 @@ struct EngineEntry {
   uint32_t device_blocks = 0;  // positions with a device block
   uint32_t hit_blocks = 0;     // positions that were on the device at admission
   uint32_t shared_blocks = 0;  // positions that have been offered to others
+  uint32_t stored_blocks = 0;  // while handing over: leading ones that the store is known to have
   BlockTable table;
   BlockKey awaited_key, announced_key;
 

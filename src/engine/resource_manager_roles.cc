@@ -31,11 +31,15 @@ void ResourceManagerImpl::poll_hand_overs() {
   for (size_t i = 0; i < handing_over_.size();) {
     Entry& entry = *handing_over_[i];
     const auto keys = entry.sequence->keys();
-    keys_.assign(keys.begin(), keys.end());
-    if (entry.partial_key) keys_.push_back(*entry.partial_key);
-    const uint32_t stored = cache_.stored_blocks(keys_);
+    const size_t wanted = keys.size() + (entry.partial_key ? 1 : 0);
+    // From where it stood: with a store that hangs that is one look for each request and step.
+    uint32_t& stored = entry.stored_blocks;
+    if (stored < keys.size()) stored += cache_.stored_blocks(keys.subspan(stored));
+    if (stored == keys.size() && stored < wanted) {
+      stored += cache_.stored_blocks({&*entry.partial_key, 1});
+    }
     const bool is_late = clock_.now() >= entry.finished.ended + config_.hand_over_deadline;
-    if (stored < keys_.size() && !is_settled && !is_late) {
+    if (stored < wanted && !is_settled && !is_late) {
       ++i;
       continue;
     }

@@ -430,5 +430,16 @@ TEST_F(ResourceManagerFaultTest, NobodyIsWaitedForOnceAllHaveGone) {
   EXPECT_GT(manager->next_deadline(), clock.now()) << "idle, and wants to be called at once";
 }
 
+TEST_F(ResourceManagerFaultTest, ManyWhoWaitForOneLoadStandInNobodysWay) {
+  open_with_host_content();
+  for (uint64_t id = 1; id <= 100; ++id) ASSERT_TRUE(add(request(id, 17, 0, 1)));
+  ASSERT_TRUE(add(request(200, 2, 7000, 1)));
+  for (int i = 0; i < 20 && state(200); ++i) step();
+  EXPECT_FALSE(state(200)) << "it waits for a load that is none of its business";
+  EXPECT_EQ(state(1), RequestState::kLoading);
+  run_to_end();
+  check_calm();
+}
+
 }  // namespace
 }  // namespace tiercel
