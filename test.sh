@@ -42,7 +42,7 @@ case $preset in
     fi
     ;;
 esac
-# What the build has written goes to the disk first: tests of the disk tier would stand behind it for
-# seconds, and give the disk up as one that hangs.
+# What the build has written goes to the disk first: tests of the disk tier would stand behind it
+# for seconds, and give the disk up as one that hangs.
 sync
 exec ${fixed_layout[@]+"${fixed_layout[@]}"} ctest --preset "$preset" "$@"
