@@ -2,33 +2,16 @@
 #include "base/child_process.h"
 
 #include <array>
-#include <cerrno>
 #include <utility>
 
 #include <poll.h>
-#include <signal.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/error_text.h"
+#include "base/process.h"
 #include "base/thread.h"
 
 namespace tiercel {
-namespace {
-
-std::string end_text_of(int process) {
-  siginfo_t info{};
-  // Fails where the application ignores SIGCHLD: then it is reaped already.
-  if (::waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(process), &info, WEXITED) != 0) {
-    return "has ended";
-  }
-  return (info.si_code == CLD_EXITED ? "exited with status " : "was killed by signal ") +
-         std::to_string(info.si_status);
-}
-
-}  // namespace
-
 Result<std::unique_ptr<ChildProcess>> ChildProcess::start(ChildStart start, FileDescriptor socket) {
   TIERCEL_TRY_ASSIGN(EventFd changed, EventFd::create());
   TIERCEL_TRY_ASSIGN(EventFd stop, EventFd::create());
@@ -93,12 +76,9 @@ void ChildProcess::run() {
         "could not be started: " + std::string(child.call) + ": " + error_text(child.error));
     return;
   }
-  const FileDescriptor process(static_cast<int>(::syscall(SYS_pidfd_open, child.pid, 0)));
+  int error = 0;
+  const FileDescriptor process = watch_child(child.pid, &error);
   if (!process) {
-    const int error = errno;
-    // It cannot be watched, so it must not be.
-    ::kill(child.pid, SIGKILL);
-    ::waitpid(child.pid, nullptr, 0);
     set(State::kEnded, 0, "could not be watched: " + limit_error_text(error));
     return;
   }
@@ -108,11 +88,11 @@ void ChildProcess::run() {
   while ((sources[0].revents & POLLIN) == 0) {
     ::poll(sources.data(), sources.size(), -1);
     if ((sources[1].revents & POLLIN) == 0) continue;
-    static_cast<void>(::syscall(SYS_pidfd_send_signal, process.get(), SIGKILL, nullptr, 0));
+    kill_process(process.get());
     sources[1].fd = -1;
     sources[1].revents = 0;
   }
-  set(State::kEnded, 0, end_text_of(process.get()));
+  set(State::kEnded, 0, await_process(process.get()).how);
 }
 
 }  // namespace tiercel

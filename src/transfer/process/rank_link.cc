@@ -8,6 +8,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include "base/process.h"
 #include "base/quantity.h"
 #include "transfer/rank_loop.h"
 

@@ -5,6 +5,7 @@
 
 #include "base/assert.h"
 #include "base/error_text.h"
+#include "base/process.h"
 #include "transfer/process/rank_link.h"
 #include "transfer/rank_loop.h"
 

@@ -3,11 +3,11 @@
 // Starts that fail: what cannot get better is given up soon, with the reason; what may is not.
 #include <filesystem>
 
+#include "base/process.h"
 #include "support/child_process.h"
 #include "support/limits.h"
 #include "support/temp_folder.h"
 #include "transfer/process/process_fixture.h"
-#include "transfer/process/spawner.h"
 
 namespace tiercel {
 namespace {

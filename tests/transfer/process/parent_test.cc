@@ -8,12 +8,12 @@
 
 #include <sys/mman.h>
 
+#include "base/process.h"
 #include "support/child_process.h"
 #include "support/limits.h"
 #include "support/temp_folder.h"
 #include "transfer/process/instance_socket.h"
 #include "transfer/process/process_fixture.h"
-#include "transfer/process/spawner.h"
 
 namespace tiercel {
 namespace {
