@@ -14,6 +14,7 @@
 
 #include "base/error_text.h"
 #include "base/quantity.h"
+#include "base/socket_message.h"
 #include "store/mooncake/sidecar_program.h"
 
 namespace tiercel {
@@ -50,28 +51,6 @@ std::string config_text(const MooncakeOptions& options) {
   add("connection_pool", options.connection_pool ? "1" : "0");
   add("threads", std::to_string(options.threads));
   return text;
-}
-
-// 0, or errno. The socket never blocks.
-int send_message(int socket, std::span<const std::byte> message, int fd = -1) {
-  iovec piece{const_cast<std::byte*>(message.data()), message.size()};
-  msghdr header{};
-  header.msg_iov = &piece;
-  header.msg_iovlen = 1;
-  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(int))> room{};
-  if (fd >= 0) {
-    header.msg_control = room.data();
-    header.msg_controllen = room.size();
-    cmsghdr* const control = CMSG_FIRSTHDR(&header);
-    control->cmsg_level = SOL_SOCKET;
-    control->cmsg_type = SCM_RIGHTS;
-    control->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(control), &fd, sizeof fd);
-  }
-  while (::sendmsg(socket, &header, MSG_NOSIGNAL) < 0) {
-    if (errno != EINTR) return errno;
-  }
-  return 0;
 }
 
 Status watch(int epoll, int fd) {
@@ -117,7 +96,7 @@ Status Sidecar::send_memory(size_t index) {
   const Memory& memory = memories_[index];
   const std::vector<std::byte> message =
       mooncake::encode_map(kMemoryIds + index, memory.bytes, memory.populate);
-  const int error = send_message(socket_.get(), message, memory.fd.get());
+  const int error = send_socket_message(socket_.get(), message, {{memory.fd.get()}});
   if (error == 0) return {};
   return Error(Code::kUnavailable, "memory cannot be handed to the sidecar: " + error_text(error));
 }
@@ -153,7 +132,7 @@ Status Sidecar::launch() {
   // All of this waits in the socket until the process reads it.
   const std::string config = config_text(options_);
   for (std::string_view text : {mooncake::kSidecarProgram, std::string_view(config)}) {
-    const int error = send_message(socket_.get(), std::as_bytes(std::span(text)));
+    const int error = send_socket_message(socket_.get(), std::as_bytes(std::span(text)));
     if (error != 0) {
       return Error(Code::kUnavailable, "the sidecar cannot be spoken to: " + error_text(error));
     }
@@ -177,7 +156,7 @@ void Sidecar::kill(std::string why) {
 }
 
 bool Sidecar::send(std::span<const std::byte> message) {
-  const int error = send_message(socket_.get(), message);
+  const int error = send_socket_message(socket_.get(), message);
   // Another error is the end of the process, of which poll() hears.
   return error != EAGAIN && error != ENOBUFS;
 }

@@ -66,30 +66,12 @@ Result<std::pair<FileDescriptor, FileDescriptor>> make_socket_pair() {
 }
 
 Status send_message(int socket, std::span<const std::byte> bytes, std::span<const int> fds) {
-  iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  ControlBuffer control{};
-  if (!fds.empty()) {
-    message.msg_control = &control;
-    message.msg_controllen = CMSG_SPACE(sizeof(int) * fds.size());
-    cmsghdr* const head = CMSG_FIRSTHDR(&message);
-    head->cmsg_level = SOL_SOCKET;
-    head->cmsg_type = SCM_RIGHTS;
-    head->cmsg_len = CMSG_LEN(sizeof(int) * fds.size());
-    std::memcpy(CMSG_DATA(head), fds.data(), sizeof(int) * fds.size());
-  }
-  ssize_t sent = 0;
-  do {
-    sent = ::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-  } while (sent < 0 && errno == EINTR);
-  if (sent == static_cast<ssize_t>(bytes.size())) return {};
-  if (sent >= 0) return Error(Code::kUnavailable, "a message was sent in part only");
-  if (errno == EAGAIN || errno == ENOBUFS) {
+  const int error = send_socket_message(socket, bytes, fds);
+  if (error == 0) return {};
+  if (error == EAGAIN || error == ENOBUFS) {
     return Error(Code::kBusy, "the other side does not read its messages");
   }
-  return socket_error("a message could not be sent", errno);
+  return socket_error("a message could not be sent", error);
 }
 
 Result<std::optional<SocketMessage>> receive_message(int socket) {

@@ -17,10 +17,11 @@
 #include "tiercel/status.h"
 
 #include "base/file_descriptor.h"
+#include "base/socket_message.h"
 
 namespace tiercel {
 
-inline constexpr size_t kMessageFdsMax = 8;
+inline constexpr size_t kMessageFdsMax = kSocketMessageFdsMax;
 
 struct SocketMessage {
   std::vector<std::byte> bytes;
