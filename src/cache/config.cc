@@ -3,23 +3,13 @@
 
 #include "tiercel/cache.h"
 
+#include "base/check_value.h"
 #include "base/option_table.h"
 #include "cache/host_geometry.h"
 #include "index/eviction_policy.h"
 
 namespace tiercel {
 namespace {
-
-Status in_range(std::string_view name, uint64_t value, uint64_t low, uint64_t high) {
-  if (value >= low && value <= high) return {};
-  return Error(Code::kInvalid, fmt::format("{} is {}; allowed: {} to {}", name, value, low, high));
-}
-
-Status positive(std::string_view name, Duration value) {
-  if (value > Duration::zero()) return {};
-  return Error(Code::kInvalid,
-               fmt::format("{} is {}; allowed: more than 0", name, format_duration(value)));
-}
 
 Status power_of_two(std::string_view name, uint64_t value) {
   if (value != 0 && (value & (value - 1)) == 0) return {};

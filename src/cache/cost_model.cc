@@ -7,7 +7,9 @@
 
 #include <fmt/core.h>
 
-#include "base/option_table.h"
+#include "base/check_value.h"
+#include "base/quantity.h"
+#include "base/seconds.h"
 
 namespace tiercel {
 namespace {
@@ -19,8 +21,6 @@ constexpr double kSecondsMax = 1e9;
 constexpr double kPatienceFactor = 3;
 constexpr uint32_t kProbeBlocksMax = 64;
 
-double to_seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
-
 Duration to_duration(double seconds) {
   return std::chrono::duration_cast<Duration>(
       std::chrono::duration<double>(std::clamp(seconds, 0.0, kSecondsMax)));
@@ -31,12 +31,6 @@ constexpr size_t index_of(TransferPath path) { return static_cast<size_t>(path);
 Status more_than_zero(std::string_view name, double value) {
   if (value > 0 && std::isfinite(value)) return {};
   return Error(Code::kInvalid, fmt::format("{} is {}; allowed: more than 0", name, value));
-}
-
-Status more_than_zero(std::string_view name, Duration value) {
-  if (value > Duration::zero()) return {};
-  return Error(Code::kInvalid,
-               fmt::format("{} is {}; allowed: more than 0", name, format_duration(value)));
 }
 
 }  // namespace
@@ -78,9 +72,9 @@ Status LoadOrRecomputeConfig::validate() const {
     return Error(Code::kInvalid,
                  fmt::format("load_or_recompute.overlap is {}; allowed: 0 to 1", overlap));
   }
-  TIERCEL_TRY(more_than_zero("load_or_recompute.half_life", half_life));
-  TIERCEL_TRY(more_than_zero("load_or_recompute.suspension", suspension));
-  TIERCEL_TRY(more_than_zero("load_or_recompute.probe_after", probe_after));
+  TIERCEL_TRY(positive("load_or_recompute.half_life", half_life));
+  TIERCEL_TRY(positive("load_or_recompute.suspension", suspension));
+  TIERCEL_TRY(positive("load_or_recompute.probe_after", probe_after));
   if (suspension_max < suspension) {
     return Error(
         Code::kInvalid,

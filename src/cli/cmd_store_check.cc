@@ -6,6 +6,7 @@
 #include "tiercel/local_cache.h"
 
 #include "base/quantity.h"
+#include "base/seconds.h"
 #include "cli/commands.h"
 #include "cli/store_check.h"
 #include "cli/store_check_options.h"
@@ -20,7 +21,7 @@ double milliseconds_of(Duration time) {
 
 double mib_per_second(const StoreCheckSpeed& speed, Duration time) {
   const double bytes = static_cast<double>(speed.object_bytes) * speed.objects;
-  const double seconds = std::chrono::duration<double>(time).count();
+  const double seconds = to_seconds(time);
   return seconds > 0 ? bytes / seconds / (1 << 20) : 0;
 }
 

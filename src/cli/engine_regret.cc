@@ -4,14 +4,13 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/seconds.h"
 #include "cache/cost_model.h"
 
 namespace tiercel {
 namespace {
 
 constexpr double kForEver = std::numeric_limits<double>::infinity();
-
-double to_seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 double seconds_until(TimePoint end, TimePoint now) {
   return end == kNoDeadline ? kForEver : to_seconds(end - now);

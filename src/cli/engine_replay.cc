@@ -5,6 +5,8 @@
 #include <numeric>
 #include <utility>
 
+#include "base/seconds.h"
+
 namespace tiercel {
 namespace {
 
@@ -46,7 +48,7 @@ FirstTokenTimes times_of(const EngineRunReport& run, const EngineRunReport& refe
     if (first_token < Duration::zero() || reference.requests[i].needs_store != needs_store) {
       continue;
     }
-    seconds.push_back(std::chrono::duration<double>(first_token).count());
+    seconds.push_back(to_seconds(first_token));
   }
   return times_of(std::move(seconds));
 }
@@ -57,7 +59,7 @@ FirstTokenTimes first_token_times(const EngineRunReport& run) {
   std::vector<double> seconds;
   for (const EngineRequestResult& request : run.requests) {
     if (request.first_token < Duration::zero()) continue;
-    seconds.push_back(std::chrono::duration<double>(request.first_token).count());
+    seconds.push_back(to_seconds(request.first_token));
   }
   return times_of(std::move(seconds));
 }
@@ -100,7 +102,7 @@ Result<EngineReplayReport> replay_engine(const Trace& trace, const ReplayOptions
     stall.needing_before = times_of(before, before, true);
     stall.needing = times_of(stall.run, before, true);
   }
-  report.wall_seconds = std::chrono::duration<double>(context.clock.now() - start).count();
+  report.wall_seconds = to_seconds(context.clock.now() - start);
   report.peak_rss_bytes = peak_rss_bytes();
   return report;
 }

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/option_table.h"
+#include "base/seconds.h"
 #include "cli/engine_replay.h"
 
 namespace tiercel {
@@ -64,7 +65,7 @@ Json estimates_json(const LoadEstimates& estimates) {
   for (size_t i = 0; i < kTransferPathCount; ++i) {
     const TransferEstimate& path = estimates.transfers[i];
     json[std::string(to_string(static_cast<TransferPath>(i)))] = {
-        {"latency_seconds", std::chrono::duration<double>(path.rate.latency).count()},
+        {"latency_seconds", to_seconds(path.rate.latency)},
         {"units_per_second", path.rate.units_per_second},
         {"measurements", path.measurements},
         {"suspensions", path.suspensions}};
@@ -120,7 +121,7 @@ Json run_json(const EngineRunReport& run) {
 }
 
 void add_link(Json& json, const std::string& name, const LinkSpeed& speed) {
-  json[name + "_latency_seconds"] = std::chrono::duration<double>(speed.latency).count();
+  json[name + "_latency_seconds"] = to_seconds(speed.latency);
   json[name + "_bandwidth"] = speed.bytes_per_second;
   json[name + "_concurrency"] = speed.concurrency;
 }
@@ -139,16 +140,16 @@ Json options_json(const ReplayOptions& options) {
   json["engine_disk_blocks"] = engine.disk_blocks;
   json["engine_prefill_rate"] = engine.prefill.tokens_per_second;
   json["engine_context_doubling"] = engine.prefill.context_doubling;
-  json["engine_step_time_seconds"] = std::chrono::duration<double>(engine.step_time).count();
-  json["engine_decode_time_seconds"] = std::chrono::duration<double>(engine.decode_time).count();
+  json["engine_step_time_seconds"] = to_seconds(engine.step_time);
+  json["engine_decode_time_seconds"] = to_seconds(engine.decode_time);
   json["engine_step_tokens"] = engine.step_tokens;
   json["engine_running_max"] = engine.running_max;
   add_link(json, "engine_device", engine.device);
   add_link(json, "engine_disk", engine.disk);
   add_link(json, "engine_store", engine.store);
   json["engine_choose"] = engine.choose;
-  json["engine_stall_at_seconds"] = std::chrono::duration<double>(engine.stall_at).count();
-  json["engine_stall_seconds"] = std::chrono::duration<double>(engine.stall).count();
+  json["engine_stall_at_seconds"] = to_seconds(engine.stall_at);
+  json["engine_stall_seconds"] = to_seconds(engine.stall);
   return json;
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/assert.h"
 #include "base/manual_clock.h"
+#include "base/seconds.h"
 #include "cache/cost_model.h"
 #include "cache/protections.h"
 #include "cli/request_keys.h"
@@ -25,8 +26,6 @@ constexpr uint64_t kWaitingMax = 1024;
 // A scheduler that wants to be called again at once gets a little time to pass.
 constexpr Duration kLeastStep = std::chrono::microseconds(1);
 constexpr uint32_t kDiskExtents = 64;
-
-double to_seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 Duration to_duration(double seconds) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));

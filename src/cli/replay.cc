@@ -12,6 +12,7 @@
 
 #include "tiercel/local_cache.h"
 
+#include "base/seconds.h"
 #include "cli/device_memory.h"
 #include "cli/device_side.h"
 #include "cli/infinite_cache.h"
@@ -193,7 +194,7 @@ ReplayReport Replay::run() {
     if (context_.progress) context_.progress(i + 1, trace_.requests.size());
   }
   report_.complete = report_.requests == trace_.requests.size();
-  report_.wall_seconds = std::chrono::duration<double>(context_.clock.now() - start).count();
+  report_.wall_seconds = to_seconds(context_.clock.now() - start);
   return finish_report();
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <nlohmann/json.hpp>
 
+#include "base/seconds.h"
 #include "cli/replay_report.h"
 
 namespace tiercel {
@@ -26,7 +27,7 @@ Json options_json(const ReplayOptions& options) {
   json["disk_instance"] = disk.instance;
   json["disk_policy"] = to_string(options.disk.policy);
   json["disk_sync"] = to_string(disk.sync);
-  json["disk_sync_interval_seconds"] = std::chrono::duration<double>(disk.sync_interval).count();
+  json["disk_sync_interval_seconds"] = to_seconds(disk.sync_interval);
   json["disk_io"] = to_string(disk.io);
   json["disk_queue_depth"] = disk.queue_depth;
   json["disk_direct"] = disk.direct;
@@ -40,8 +41,8 @@ Json options_json(const ReplayOptions& options) {
   json["limit"] = options.limit;
   json["skip_bad_lines"] = options.skip_bad_lines;
   json["optimum"] = options.optimum;
-  json["deadline_seconds"] = std::chrono::duration<double>(options.deadline).count();
-  json["patience_seconds"] = std::chrono::duration<double>(options.patience).count();
+  json["deadline_seconds"] = to_seconds(options.deadline);
+  json["patience_seconds"] = to_seconds(options.patience);
   return json;
 }
 

@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
 
-#include "base/option_table.h"
+#include "base/check_value.h"
+#include "base/quantity.h"
 #include "engine/resource_manager.h"
 
 namespace tiercel {
 namespace {
-
-Status in_range(std::string_view name, uint64_t value, uint64_t low, uint64_t high) {
-  if (value >= low && value <= high) return {};
-  return Error(Code::kInvalid, fmt::format("{} is {}; allowed: {} to {}", name, value, low, high));
-}
 
 // Far from where a sum with the present time would overflow.
 constexpr Duration kDeadlineMax = std::chrono::hours(24);
