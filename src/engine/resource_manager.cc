@@ -206,7 +206,6 @@ void ResourceManagerImpl::send_back(Entry& entry, bool drop) {
   if (entry.is_private) entry.sequence.reset();
   entry.is_private = entry.has_computed = entry.looked_at = entry.in_cache = entry.loads_partial =
       entry.waits = false;
-  entry.loads_partial = false;
   entry.computed_tokens = 0;
   entry.device_blocks = entry.hit_blocks = entry.shared_blocks = 0;
   entry.table = {};
