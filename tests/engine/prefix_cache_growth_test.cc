@@ -1,32 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Requests that grow, look before they are admitted, and part from blocks.
-#include "cache/cache_fixture.h"
-#include "engine/prefix_cache.h"
+#include "engine/prefix_cache_fixture.h"
 
 namespace tiercel {
 namespace {
 
 using namespace std::chrono_literals;
 
-class PrefixCacheGrowthTest : public CacheFixture {
+class PrefixCacheGrowthTest : public PrefixCacheFixture {
  protected:
-  void open_with_device(uint32_t device_blocks, uint32_t host_blocks = 32) {
-    CacheConfig config = test_config(host_blocks);
-    config.device_blocks = device_blocks;
-    open(config);
-    prefix = *PrefixCache::create(config, *cache);
-  }
-  void settle_all() {
-    for (int round = 0; round < 100; ++round) {
-      while (!plane->open.empty()) plane->complete(0);
-      CacheEvent events[64];
-      const size_t count = prefix->poll(events);
-      ASSERT_EQ(cache->check(false, prefix->hold_count()), "");
-      ASSERT_EQ(prefix->check(), "");
-      if (plane->open.empty() && cache->idle() && count == 0) return;
-    }
-  }
   // Computes the blocks of `keys`, which stay as cache.
   void compute(uint64_t id, const std::vector<BlockKey>& keys) {
     ASSERT_TRUE(prefix->admit(RequestId(id), keys, static_cast<uint32_t>(keys.size())));
@@ -35,8 +18,6 @@ class PrefixCacheGrowthTest : public CacheFixture {
     ASSERT_TRUE(prefix->finish(RequestId(id)));
     settle_all();
   }
-
-  std::unique_ptr<PrefixCache> prefix;
 };
 
 TEST_F(PrefixCacheGrowthTest, ExtendingKeepsWhatIsThereAndAddsBehind) {

@@ -2,34 +2,15 @@
 #include "engine/prefix_cache.h"
 
 #include "base/random.h"
-#include "cache/cache_fixture.h"
+#include "engine/prefix_cache_fixture.h"
 
 namespace tiercel {
 namespace {
 
 using namespace std::chrono_literals;
 
-class PrefixCacheTest : public CacheFixture {
+class PrefixCacheTest : public PrefixCacheFixture {
  protected:
-  void open_with_device(uint32_t device_blocks, uint32_t host_blocks) {
-    CacheConfig config = test_config(host_blocks);
-    config.device_blocks = device_blocks;
-    open(config);
-    prefix = *PrefixCache::create(config, *cache);
-  }
-
-  void settle_all() {
-    for (int round = 0; round < 100; ++round) {
-      while (!plane->open.empty()) plane->complete(0);
-      CacheEvent events[64];
-      const size_t count = prefix->poll(events);
-      last_events.assign(events, events + count);
-      ASSERT_EQ(cache->check(false, prefix->hold_count()), "");
-      ASSERT_EQ(prefix->check(), "");
-      if (plane->open.empty() && cache->idle() && count == 0) return;
-    }
-  }
-
   // A whole life; returns (device hits, blocks loaded).
   std::pair<uint32_t, uint32_t> serve(uint64_t id, const std::vector<BlockKey>& keys) {
     const RequestId request(id);
@@ -46,9 +27,6 @@ class PrefixCacheTest : public CacheFixture {
     settle_all();
     return {admission->device_blocks, *loading};
   }
-
-  std::unique_ptr<PrefixCache> prefix;
-  std::vector<CacheEvent> last_events;
 };
 
 TEST_F(PrefixCacheTest, RefusesAConfigurationWithoutDeviceBlocks) {

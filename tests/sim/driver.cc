@@ -13,6 +13,7 @@
 #include "disk_promises.h"
 #include "model.h"
 #include "oracle.h"
+#include "rank_faults.h"
 #include "sim_device.h"
 #include "sim_disks.h"
 #include "store/registry.h"
@@ -219,33 +220,15 @@ void Driver::step(uint64_t number) {
 }
 
 void Driver::pick_faults(Random& random) {
-  SimulatedFaults faults;
-  const double choice = random.real();
-  if (faultless_ || choice < 0.3) {
-    note("faults: none");
-  } else {
-    faults.slow_max = milliseconds(3000);
-    faults.stall_max = milliseconds(800);
-    if (choice < 0.6) {
-      faults.slow = 0.1;
-      faults.late_completion = 0.1;
-      faults.fail = 0.05;
-      faults.fail_after_run = 0.05;
-      faults.stall = 0.02;
-      note("faults: all kinds");
-    } else if (choice < 0.8) {
-      faults.slow = 0.4;
-      faults.delay_max = milliseconds(50);
-      note("faults: slow");
-    } else {
-      faults.late_completion = 0.4;
-      faults.fail_after_run = 0.1;
-      note("faults: late completions");
-    }
-    if (config_.corruption) faults.corrupt_slot = 0.1;
-  }
-  faults_ = faults;
-  world_->process->plane->set_faults(faults);
+  const RankFaults picked = pick_rank_faults(random, faultless_,
+                                             {.slow_max = milliseconds(3000),
+                                              .stall_max = milliseconds(800),
+                                              .slow = 0.4,
+                                              .delay_max = milliseconds(50),
+                                              .corruption = config_.corruption});
+  note(std::string(picked.note));
+  faults_ = picked.faults;
+  world_->process->plane->set_faults(faults_);
 }
 
 void Driver::pick_disk_faults(Random& random) {

@@ -8,6 +8,7 @@
 #include "tiercel/local_cache.h"
 
 #include "oracle.h"
+#include "rank_faults.h"
 
 namespace tiercel::sim {
 namespace {
@@ -290,32 +291,14 @@ void EngineDriver::change_weights(Random& random) {
 }
 
 void EngineDriver::pick_faults(Random& random) {
-  SimulatedFaults faults;
-  const double choice = random.real();
-  if (faultless_ || choice < 0.3) {
-    note("faults: none");
-  } else {
-    faults.slow_max = milliseconds(300);
-    faults.stall_max = milliseconds(200);
-    if (choice < 0.6) {
-      faults.slow = 0.1;
-      faults.late_completion = 0.1;
-      faults.fail = 0.05;
-      faults.fail_after_run = 0.05;
-      faults.stall = 0.02;
-      note("faults: all kinds");
-    } else if (choice < 0.8) {
-      faults.slow = 0.5;
-      faults.delay_max = milliseconds(20);
-      note("faults: slow");
-    } else {
-      faults.late_completion = 0.4;
-      faults.fail_after_run = 0.1;
-      note("faults: late completions");
-    }
-    if (config_.corruption) faults.corrupt_slot = 0.1;
-  }
-  for (const auto& instance : instances_) instance->plane().set_faults(faults);
+  const RankFaults picked = pick_rank_faults(random, faultless_,
+                                             {.slow_max = milliseconds(300),
+                                              .stall_max = milliseconds(200),
+                                              .slow = 0.5,
+                                              .delay_max = milliseconds(20),
+                                              .corruption = config_.corruption});
+  note(std::string(picked.note));
+  for (const auto& instance : instances_) instance->plane().set_faults(picked.faults);
 }
 
 void EngineDriver::move_clock(Random& random) {
