@@ -111,6 +111,11 @@ class Sequence {
   // `block_tokens` as in the spec that made the namespace behind `root`; at least 1.
   Sequence(const RootKey& root, uint32_t block_tokens);
 
+  // As one that was just made with this root and the same block_tokens, but with the memory that
+  // the keys so far took: the pages of a long sequence's keys cost as much as a quarter of its
+  // hashes.
+  void restart(const RootKey& root);
+
   // Adds tokens at the end; new full blocks get their keys now.
   void append(std::span<const TokenId> tokens);
 

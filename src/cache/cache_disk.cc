@@ -313,7 +313,7 @@ void Cache::Impl::settle_disk_put(Job& job, JobItem& item, Code code) {
   if (code == Code::kOk && index_.is_current(node) && !disk_->has(node)) {
     ++stats_.disk_put_blocks;
     BlockPosition position;
-    position.visit.now = clock_.now();
+    position.visit.now = settle_time_;
     position.position = item.position;
     disk_->publish(node, item.disk_slot, position);
     // Ours is the one hold that is left.

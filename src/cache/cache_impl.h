@@ -174,9 +174,14 @@ class Cache::Impl {
   uint32_t save_end(const Request& request) const;
   void queue_save(Request& request);
   void pump_saves();
+  // One walk over the positions of a request.
+  struct SaveRun {
+    Job* job = nullptr;
+    std::array<NodeId, kGroupCountMax> before{};  // node of the position before, if it was met
+  };
   bool pump_save(Request& request);
   bool wants_save(Request& request, uint32_t position);
-  bool start_save(Request& request, uint32_t position, Job** job);
+  bool start_save(Request& request, uint32_t position, SaveRun& run);
   void drop_saves(Request& request, WhyReason reason);
   void settle_save(Job& job, JobItem& item, Code code);
   // Room for a block that is to be filled, and the item that fills it. Without room the node is
@@ -274,6 +279,7 @@ class Cache::Impl {
   WriterChoice writers_;
   Timers timers_;
   CostModel costs_;
+  TimePoint settle_time_;      // of what is being settled: the clock is read once for many
   TimePoint last_poll_;        // what is completed now was not by then
   Duration poll_interval_{0};  // mean of the last few
   std::optional<ProbeNext> probe_next_;

@@ -91,6 +91,7 @@ void Cache::Impl::submit(Job& job) {
     return;
   }
   // The plane said that it had room and now has not: it is closing. Nothing was started.
+  settle_time_ = clock_.now();
   for (JobItem& item : job.items) {
     item.ranks_open = 0;
     --job.items_open;
@@ -114,6 +115,7 @@ void Cache::Impl::take_completions() {
     const size_t count = plane_.poll(completions_);
     notice_memory_losses();
     if (count == 0) return;
+    settle_time_ = clock_.now();
     taken += static_cast<uint32_t>(count);
     for (const Completion& completion : std::span(completions_).first(count)) {
       const JobTable::Answer answer = jobs_.merge(completion);
@@ -206,6 +208,7 @@ void Cache::Impl::settle(Job& job, JobItem& item, Code code) {
 }
 
 void Cache::Impl::expire(Job& job) {
+  settle_time_ = clock_.now();
   for (JobItem& item : job.items) {
     if (!item.settled) settle(job, item, Code::kTimeout);
   }

@@ -302,7 +302,7 @@ void Cache::Impl::settle_get(Job& job, JobItem& item, Code code) {
     ++(from_disk ? stats_.disk_get_blocks : stats_.get_blocks);
     if (from_disk) disk_faults_.read(item.disk_slot);
     BlockPosition position;
-    position.visit.now = clock_.now();
+    position.visit.now = settle_time_;
     position.position = item.position;
     host_.publish(node, item.slot, position);
     if (!from_disk) {

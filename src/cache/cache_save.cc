@@ -98,7 +98,8 @@ void Cache::Impl::pump_saves() {
 
 bool Cache::Impl::pump_save(Request& request) {
   const uint32_t end = save_end(request);
-  Job* job = nullptr;
+  SaveRun run;
+  run.before.fill(kNoNode);
   bool done = true;
   size_t capacity = room(4);
   for (; request.save_cursor < end; ++request.save_cursor) {
@@ -114,17 +115,17 @@ bool Cache::Impl::pump_save(Request& request) {
                     [](DeviceBlockId block) { return block == kNoDeviceBlock; })) {
       continue;
     }
-    if (capacity < groups() || (job == nullptr && jobs_.room() == 0)) {
+    if (capacity < groups() || (run.job == nullptr && jobs_.room() == 0)) {
       done = false;
       break;
     }
     if (!wants_save(request, position)) continue;
-    const size_t before = job == nullptr ? 0 : job->items.size();
-    const bool goes_on = start_save(request, position, &job);
-    if (job != nullptr) {
-      capacity -= job->items.size() - before;
-      if (job->items.size() + groups() > config_.job_blocks_max) {
-        submit_or_cancel(std::exchange(job, nullptr));
+    const size_t before = run.job == nullptr ? 0 : run.job->items.size();
+    const bool goes_on = start_save(request, position, run);
+    if (run.job != nullptr) {
+      capacity -= run.job->items.size() - before;
+      if (run.job->items.size() + groups() > config_.job_blocks_max) {
+        submit_or_cancel(std::exchange(run.job, nullptr));
       }
     }
     if (!goes_on) {
@@ -133,7 +134,7 @@ bool Cache::Impl::pump_save(Request& request) {
       break;
     }
   }
-  submit_or_cancel(job);
+  submit_or_cancel(run.job);
   return done;
 }
 
@@ -154,39 +155,41 @@ bool Cache::Impl::wants_save(Request& request, uint32_t position) {
   return false;
 }
 
-bool Cache::Impl::start_save(Request& request, uint32_t position, Job** job) {
+bool Cache::Impl::start_save(Request& request, uint32_t position, SaveRun& run) {
   for (uint32_t group = 0; group < groups(); ++group) {
     const DeviceBlockId device = request.save_blocks[size_t{position} * groups() + group];
     if (device == kNoDeviceBlock) continue;
     const GroupId group_id(static_cast<uint8_t>(group));
     const BlockKey& key = request.keys[position];
     NodeId node = index_.find(key, group_id);
+    const NodeId before = std::exchange(run.before[group], node);
     if (node != kNoNode && (index_.is_in(node, Tier::kHost) || fills_.is_filling(node))) {
       ++stats_.save_skipped;
       continue;
     }
     NodeId parent = kNoNode;
     if (position > 0) {
-      parent = index_.find(request.keys[position - 1], group_id);
+      parent = index_.find(request.keys[position - 1], group_id, before);
       if (parent == kNoNode && node == kNoNode && !index_.is_window_group(group_id)) {
         ++stats_.save_dropped;
         request.why.add(WhySpan{position, 1, WhyReason::kSaveParentGone, Code::kOk});
         return false;
       }
     }
-    if (*job == nullptr) {
-      *job = jobs_.start(OpKind::kSave, clock_.now() + config_.save_deadline, request.index,
-                         request.generation);
-      TIERCEL_ASSERT(*job != nullptr, "the caller has seen that there is room for a job");
+    if (run.job == nullptr) {
+      run.job = jobs_.start(OpKind::kSave, clock_.now() + config_.save_deadline, request.index,
+                            request.generation);
+      TIERCEL_ASSERT(run.job != nullptr, "the caller has seen that there is room for a job");
     }
     if (node == kNoNode) node = index_.insert(key, group_id, parent);
+    run.before[group] = node;
     const std::optional<SlotId> slot = acquire_for(node);
     if (!slot) {
       ++stats_.save_no_space;
       request.why.add(WhySpan{position, 1, WhyReason::kSaveNoSpace, Code::kNoSpace});
       return false;
     }
-    begin_fill(**job, node, *slot, key, group_id, position).device_block = device;
+    begin_fill(*run.job, node, *slot, key, group_id, position).device_block = device;
     ++request.device_references;
   }
   return true;
@@ -217,7 +220,7 @@ void Cache::Impl::settle_save(Job& job, JobItem& item, Code code) {
     ++stats_.save_blocks;
     if (protections_.publish_when_done) {
       BlockPosition position;
-      position.visit.now = clock_.now();
+      position.visit.now = settle_time_;
       position.position = item.position;
       if (const Request* request = requests_.at(job.request, job.request_generation)) {
         position.visit.block_count = static_cast<uint32_t>(request->keys.size());

@@ -44,11 +44,19 @@ uint32_t OwnedTier::evictions_max() const {
 }
 
 std::optional<SlotId> OwnedTier::acquire(GroupId group) {
-  for (uint32_t evictions = 0;; ++evictions) {
-    if (auto slot = allocator_.allocate(group)) return slot;
-    if (evictions == evictions_max()) return std::nullopt;
-    if (!evict()) return std::nullopt;
+  if (const auto slot = allocator_.allocate(group)) return slot;
+  for (uint32_t evictions = 0; evictions < evictions_max(); ++evictions) {
+    const NodeId victim = next_victim();
+    if (victim == kNoNode) return std::nullopt;
+    // Nearly always its slot serves as it is: no extent changes.
+    const bool fits = index_.group(victim) == group;
+    const SlotId left = take_away(victim, true);
+    ++evicted_;
+    if (fits && !is_to_be_kept(left)) return left;
+    retire(left);
+    if (const auto slot = allocator_.allocate(group)) return slot;
   }
+  return std::nullopt;
 }
 
 std::optional<SlotId> OwnedTier::acquire_reused(GroupId group) {
@@ -71,13 +79,17 @@ std::optional<SlotId> OwnedTier::acquire_reused(GroupId group) {
 bool OwnedTier::evict() { return evict_one().has_value(); }
 
 std::optional<SlotId> OwnedTier::evict_one() {
-  NodeId victim = policy_->victim(kVictimScanMax);
+  const NodeId victim = next_victim();
   if (victim == kNoNode) return std::nullopt;
-  if (!protections_.tail_first) victim = first_of_path(victim);
-  const SlotId slot = index_.slot(victim, tier_);
-  drop(victim, true);
+  const SlotId slot = take_away(victim, true);
+  retire(slot);
   ++evicted_;
   return slot;
+}
+
+NodeId OwnedTier::next_victim() {
+  const NodeId victim = policy_->victim(kVictimScanMax);
+  return victim == kNoNode || protections_.tail_first ? victim : first_of_path(victim);
 }
 
 NodeId OwnedTier::first_of_path(NodeId node) const {
@@ -100,15 +112,17 @@ void OwnedTier::publish(NodeId node, SlotId slot, const BlockPosition& position)
   policy_->insert(node, position);
 }
 
-void OwnedTier::drop(NodeId node, bool evicted) {
+void OwnedTier::drop(NodeId node, bool evicted) { retire(take_away(node, evicted)); }
+
+SlotId OwnedTier::take_away(NodeId node, bool evicted) {
   const BlockKey key = index_.key(node);
   policy_->erase(node, evicted);
   const SlotId slot = index_.clear_place(node, tier_);
-  retire(slot);
   const bool current = index_.is_current(node);
   const bool gone = index_.tiers(node) == 0;
   index_.release_if_unused(node);
   if (gone && current) demote_window_blocks(key);
+  return slot;
 }
 
 void OwnedTier::drop_all() {
@@ -136,7 +150,7 @@ void OwnedTier::retire(SlotId slot) {
     ++withdrawn_;
     return;
   }
-  if (references_[slot.value()] == 0 || !protections_.quarantine) {
+  if (!is_to_be_kept(slot)) {
     allocator_.free(slot);
     return;
   }

@@ -104,6 +104,15 @@ class OwnedTier {
  private:
   static constexpr size_t kReusableMax = 64;
 
+  // The block that eviction takes next; kNoNode if none may go.
+  NodeId next_victim();
+  // As drop(), but the slot stays taken: it is returned.
+  SlotId take_away(NodeId node, bool evicted);
+  // Whether nobody may have the slot now: a transfer still uses it, or it is bad.
+  bool is_to_be_kept(SlotId slot) const {
+    return has_mark(slot, Mark::kBadSlot) ||
+           (references_[slot.value()] != 0 && protections_.quarantine);
+  }
   // The slot that was taken away from a block; nullopt if none may go.
   std::optional<SlotId> evict_one();
   uint32_t evictions_max() const;

@@ -37,7 +37,8 @@ Result<std::unique_ptr<PrefixCache>> EngineFactory::create_prefix_cache(
   TIERCEL_TRY_ASSIGN(auto policy,
                      make_eviction_policy(config.eviction_policy,
                                           EvictionPolicyContext{cache.index(), Tier::kDevice,
-                                                                config.device_blocks * groups}));
+                                                                config.device_blocks * groups,
+                                                                /*moves_pinned=*/true}));
   std::unique_ptr<PrefixCache> prefix(new PrefixCache(config, cache, std::move(policy)));
   prefix->keeps_leaving_ = protections.leaving;
   prefix->forgets_lost_ = protections.device_loss;

@@ -10,6 +10,12 @@
 #include "engine/resource_manager_impl.h"
 
 namespace tiercel {
+namespace {
+
+// Kept with the memory of their keys, 32 bytes a block.
+constexpr size_t kSpareSequencesMax = 16;
+
+}  // namespace
 
 Result<std::unique_ptr<ResourceManager>> ResourceManager::create(
     const ResourceManagerConfig& config, Cache& cache, PrefixCache& prefix, const Clock& clock,
@@ -117,8 +123,15 @@ Status ResourceManagerImpl::add(EngineRequest request) {
   return {};
 }
 
-Status ResourceManagerImpl::make_sequence(Entry& entry) const {
-  entry.sequence.emplace(make_root(namespace_, entry.scope), block_tokens_);
+Status ResourceManagerImpl::make_sequence(Entry& entry) {
+  const RootKey root = make_root(namespace_, entry.scope);
+  if (spare_sequences_.empty()) {
+    entry.sequence.emplace(root, block_tokens_);
+  } else {
+    entry.sequence.emplace(std::move(spare_sequences_.back()));
+    spare_sequences_.pop_back();
+    entry.sequence->restart(root);
+  }
   for (const SequenceItem& item : entry.items) TIERCEL_TRY(entry.sequence->add_item(item));
   const auto tokens = std::span<const TokenId>(entry.tokens);
   entry.sequence->append(tokens.first(entry.prompt_tokens));
@@ -298,6 +311,9 @@ void ResourceManagerImpl::report(Entry& entry, FinishReason reason) {
   entry.finished.ended = clock_.now();
   finished_.push_back(std::move(entry.finished));
   ++stats_.finished;
+  if (entry.sequence && spare_sequences_.size() < kSpareSequencesMax) {
+    spare_sequences_.push_back(*std::move(entry.sequence));
+  }
   entries_.erase(entry.id);
 }
 

@@ -96,7 +96,7 @@ class ResourceManagerImpl final : public ResourceManager {
   // resource_manager.cc
   Status check_request(const EngineRequest& request) const;
   uint64_t blocks_of(uint64_t tokens) const { return (tokens + block_tokens_ - 1) / block_tokens_; }
-  Status make_sequence(Entry& entry) const;
+  Status make_sequence(Entry& entry);
   // Keys of the blocks that may be shared; none for private requests.
   std::span<const BlockKey> shared_keys(const Entry& entry) const;
   void share(Entry& entry);
@@ -158,6 +158,7 @@ class ResourceManagerImpl final : public ResourceManager {
   std::vector<std::unique_ptr<Entry>> ending_;      // aborted, but in the open batch
   std::unordered_map<BlockKey, Entry*> announced_;  // first block of each load
   std::deque<FinishedRequest> finished_;
+  std::vector<Sequence> spare_sequences_;  // of requests that have ended, for their memory
   uint32_t prefetching_ = 0;
   std::vector<Entry*> handing_over_;  // in order of hand-over
   uint64_t last_arrival_ = 0;

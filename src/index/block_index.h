@@ -70,6 +70,11 @@ class BlockIndex {
 
   // kNoNode if there is none. Nodes of an older epoch (see advance_epoch) are not found.
   NodeId find(const BlockKey& key, GroupId group) const;
+  // As find(), where `guess` is probably the one: then nothing is looked up. It may be any node
+  // that ever was, or kNoNode.
+  NodeId find(const BlockKey& key, GroupId group, NodeId guess) const {
+    return guess != kNoNode && is_node_of(guess, key, group) ? guess : find(key, group);
+  }
 
   // out[i] = find(keys[i], group) for every i, with the memory accesses of several keys in flight
   // at once. `out` has at least keys.size() entries. Returns the length of the leading run of keys

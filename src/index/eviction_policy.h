@@ -72,8 +72,9 @@ class EvictionPolicy {
   virtual void resume(NodeId node) = 0;
 
   // The best evictable victim, or kNoNode if none was met. Does not remove it. Looks at no more
-  // than `scan_max` blocks; those met that are not evictable stay where they are. With a `scan_max`
-  // of at least the blocks of the tier, a victim is found whenever a block is evictable.
+  // than `scan_max` blocks; those met that are not evictable stay where they are, unless the
+  // context has `moves_pinned`. With a `scan_max` of at least the blocks of the tier, a victim is
+  // found whenever a block is evictable.
   virtual NodeId victim(uint32_t scan_max) = 0;
 
   // The first of those that would be victims once another tier of ours has them too: as victim(),
@@ -85,6 +86,10 @@ struct EvictionPolicyContext {
   BlockIndex& index;         // outlives the policy
   Tier tier;                 // whose links the policy may use
   uint32_t capacity_blocks;  // blocks that the tier can hold
+  // A search for a victim moves what it meets and may not take to the recent end, so that the next
+  // one does not meet it again. For a tier that may hold many such blocks for long: on the device
+  // those whose children are in the host tier alone, and stay there as long as a store hangs.
+  bool moves_pinned = false;
 };
 
 // "lru", "s3fifo"; kInvalid for another name, with the list and the nearest name.

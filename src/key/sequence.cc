@@ -50,6 +50,15 @@ Sequence::Sequence(const RootKey& root, uint32_t block_tokens)
   TIERCEL_ASSERT(block_tokens > 0, "a block holds at least one token");
 }
 
+void Sequence::restart(const RootKey& root) {
+  parent_ = root_as_parent(root);
+  keys_.clear();
+  tail_.clear();
+  items_.clear();
+  next_item_ = 0;
+  open_items_.clear();
+}
+
 void Sequence::append(std::span<const TokenId> tokens) {
   if (!tail_.empty()) {
     const auto head = tokens.first(std::min(tokens.size(), block_tokens_ - tail_.size()));

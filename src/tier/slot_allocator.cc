@@ -104,6 +104,7 @@ std::optional<SlotId> SlotAllocator::allocate(GroupId group) {
 
 bool SlotAllocator::can_allocate(GroupId group) const {
   if (group.value() >= geometry_.group_count()) return false;
+  if (counts_.free_in_extents == 0 && counts_.extents_free == 0) return false;
   if (free_extents_ != kNoExtent) return true;
   const auto& lists = partial_extents_[group.value()];
   return std::any_of(std::begin(lists), std::end(lists),

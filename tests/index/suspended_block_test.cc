@@ -25,8 +25,9 @@ class SuspendedBlock : public ::testing::TestWithParam<std::string_view> {
     }
     return path;
   }
-  std::unique_ptr<EvictionPolicy> make() {
-    return make_eviction_policy(GetParam(), {index, Tier::kDevice, kCapacity}).value();
+  std::unique_ptr<EvictionPolicy> make(bool moves_pinned = false) {
+    const EvictionPolicyContext context{index, Tier::kDevice, kCapacity, moves_pinned};
+    return make_eviction_policy(GetParam(), context).value();
   }
 
   BlockIndex index{index_options(kCapacity, kDeviceBit | kHostBit)};
@@ -74,6 +75,37 @@ TEST_P(SuspendedBlock, CountsVisitsAndMayBeErased) {
     node = policy->victim(kCapacity);
   }
   EXPECT_EQ(victims, 7u) << "each of the others goes once";
+}
+
+// A tail that is in the host tier alone keeps all blocks before it.
+TEST_P(SuspendedBlock, WhatASearchMayNotTakeIsMetOnceWhereItIsMoved) {
+  for (const bool moves_pinned : {true, false}) {
+    SCOPED_TRACE(moves_pinned);
+    const auto policy = make(moves_pinned);
+    const uint32_t first = moves_pinned ? 0 : 30;
+    const auto pinned = insert_path(*policy, first, 12);
+    policy->erase(pinned.back(), false);
+    index.set_place(pinned.back(), Tier::kHost, SlotId(first));
+    index.clear_place(pinned.back(), Tier::kDevice);
+    const auto other = insert_path(*policy, first + 12, 3);
+    EXPECT_EQ(policy->victim(4), kNoNode);
+    EXPECT_EQ(policy->victim(4), kNoNode);
+    EXPECT_EQ(policy->victim(4), moves_pinned ? other.back() : kNoNode) << "eleven have been met";
+    EXPECT_EQ(policy->victim(1), moves_pinned ? other.back() : kNoNode);
+    // They keep their order, for the time when they may go.
+    index.set_place(pinned.back(), Tier::kDevice, SlotId(first));
+    policy->insert(pinned.back(), {});
+    index.clear_place(pinned.back(), Tier::kHost);
+    for (const auto* path :
+         moves_pinned ? std::vector{&other, &pinned} : std::vector{&pinned, &other}) {
+      for (size_t i = path->size(); i-- > 0;) {
+        ASSERT_EQ(policy->victim(kCapacity), (*path)[i]);
+        policy->erase((*path)[i], true);
+        index.clear_place((*path)[i], Tier::kDevice);
+        index.release_if_unused((*path)[i]);
+      }
+    }
+  }
 }
 
 TEST_P(SuspendedBlock, HoldsOfOthersDoNotKeepADeviceBlock) {

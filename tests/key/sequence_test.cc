@@ -9,6 +9,7 @@
 
 #include "tiercel/key.h"
 
+#include "base/random.h"
 #include "key/samples.h"
 
 namespace tiercel {
@@ -184,6 +185,31 @@ TEST(Sequence, MalformedItemIsRefusedAndChangesNothing) {
   const std::vector<TokenId> tokens(4, 1);
   sequence.append(tokens);
   EXPECT_EQ(sequence.keys()[0], chain_block_key(root_as_parent(kRoot), tokens));
+}
+
+TEST(Sequence, RestartedIsAsNewWhateverWasInItBefore) {
+  Random random(5);
+  Sequence used(kRoot, 4);
+  for (int turn = 0; turn < 50; ++turn) {
+    RootKey root = kRoot;
+    root.bytes[0] = std::byte{static_cast<uint8_t>(turn)};
+    Sequence fresh(root, 4);
+    used.restart(root);
+    EXPECT_EQ(used.token_count(), 0u);
+    std::vector<TokenId> tokens;
+    for (uint64_t i = random.below(40); i > 0; --i) {
+      tokens.push_back(static_cast<TokenId>(random.below(9)));
+    }
+    if (random.chance(0.5)) {
+      const uint64_t begin = random.below(40);
+      for (Sequence* sequence : {&fresh, &used}) {
+        ASSERT_TRUE(sequence->add_item({"image", "hash", begin, begin + 5}));
+      }
+    }
+    for (Sequence* sequence : {&fresh, &used}) sequence->append(tokens);
+    EXPECT_TRUE(std::ranges::equal(used.keys(), fresh.keys()));
+    EXPECT_EQ(used.partial_key(), fresh.partial_key());
+  }
 }
 
 TEST(Sequence, LongestItemIsHashedWhole) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "index/policy/lru.h"
 
+#include <utility>
+
 #include "base/assert.h"
 
 namespace tiercel {
@@ -13,7 +15,10 @@ constexpr uint32_t kSuspended = 2;
 }  // namespace
 
 LruPolicy::LruPolicy(const EvictionPolicyContext& context)
-    : index_(context.index), tier_(context.tier), list_(context.index, context.tier) {}
+    : index_(context.index),
+      tier_(context.tier),
+      moves_pinned_(context.moves_pinned),
+      list_(context.index, context.tier) {}
 
 void LruPolicy::visit(std::span<const NodeId> path, std::span<const uint32_t> /*positions*/,
                       const RequestVisit& /*visit*/) {
@@ -64,22 +69,28 @@ void LruPolicy::resume(NodeId node) {
 }
 
 template <typename Suits>
-NodeId LruPolicy::first_from_back(uint32_t scan_max, Suits&& suits) const {
+NodeId LruPolicy::first_from_back(uint32_t scan_max, bool moves, Suits&& suits) {
   NodeId node = list_.back();
-  for (uint32_t seen = 0; seen < scan_max && node != kNoNode; ++seen, node = list_.before(node)) {
-    if (!suits(node)) continue;
-    list_.prefetch_before(node);
-    return node;
+  for (uint32_t seen = 0; seen < scan_max && node != kNoNode; ++seen) {
+    if (suits(node)) {
+      list_.prefetch_before(node);
+      return node;
+    }
+    // Deepest first, so that a path keeps its order.
+    const NodeId passed = std::exchange(node, list_.before(node));
+    if (moves) list_.move_to_front(passed);
   }
   return kNoNode;
 }
 
 NodeId LruPolicy::victim(uint32_t scan_max) {
-  return first_from_back(scan_max, [this](NodeId node) { return index_.evictable(node, tier_); });
+  return first_from_back(scan_max, moves_pinned_,
+                         [this](NodeId node) { return index_.evictable(node, tier_); });
 }
 
 NodeId LruPolicy::next_to_move(uint32_t scan_max) {
-  return first_from_back(scan_max, [this](NodeId node) { return index_.hold_count(node) == 0; });
+  return first_from_back(scan_max, false,
+                         [this](NodeId node) { return index_.hold_count(node) == 0; });
 }
 
 }  // namespace tiercel

@@ -28,13 +28,14 @@ class LruPolicy final : public EvictionPolicy {
 
  private:
   template <typename Suits>
-  NodeId first_from_back(uint32_t scan_max, Suits&& suits) const;
+  NodeId first_from_back(uint32_t scan_max, bool moves, Suits&& suits);
   void link(NodeId node);
   bool is_known(NodeId node) const { return index_.links(node, tier_).word != 0; }
   bool is_listed(NodeId node) const;
 
   BlockIndex& index_;
   const Tier tier_;
+  const bool moves_pinned_;
   IntrusiveList list_;
 };
 

@@ -2,6 +2,7 @@
 #include "index/policy/s3fifo.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/assert.h"
 
@@ -24,6 +25,7 @@ constexpr size_t kLookAhead = 8;
 S3FifoPolicy::S3FifoPolicy(const EvictionPolicyContext& context)
     : index_(context.index),
       tier_(context.tier),
+      moves_pinned_(context.moves_pinned),
       small_target_(std::max(1u, context.capacity_blocks / 10)),
       small_(context.index, context.tier),
       main_(context.index, context.tier),
@@ -127,22 +129,24 @@ void S3FifoPolicy::demote(NodeId node) {
 }
 
 NodeId S3FifoPolicy::victim(uint32_t scan_max) {
-  return first_from_backs(scan_max, [this](NodeId node) { return index_.evictable(node, tier_); });
+  return first_from_backs(scan_max, moves_pinned_,
+                          [this](NodeId node) { return index_.evictable(node, tier_); });
 }
 
 NodeId S3FifoPolicy::next_to_move(uint32_t scan_max) {
-  return first_from_backs(scan_max, [this](NodeId node) { return index_.hold_count(node) == 0; });
+  return first_from_backs(scan_max, false,
+                          [this](NodeId node) { return index_.hold_count(node) == 0; });
 }
 
 template <typename Suits>
-NodeId S3FifoPolicy::first_from_backs(uint32_t scan_max, Suits&& suits) const {
+NodeId S3FifoPolicy::first_from_backs(uint32_t scan_max, bool moves, Suits&& suits) {
   NodeId in_demoted = demoted_.back();
   NodeId in_small = small_.back();
   NodeId in_main = main_.back();
   bool small_is_next = small_.size() >= small_target_;
   for (uint32_t looks = 0; looks < scan_max; ++looks) {
     NodeId* at = nullptr;
-    const IntrusiveList* queue = nullptr;
+    IntrusiveList* queue = nullptr;
     if (in_demoted != kNoNode) {
       at = &in_demoted;
       queue = &demoted_;
@@ -163,7 +167,8 @@ NodeId S3FifoPolicy::first_from_backs(uint32_t scan_max, Suits&& suits) const {
       queue->prefetch_before(*at);
       return *at;
     }
-    *at = queue->before(*at);
+    const NodeId passed = std::exchange(*at, queue->before(*at));
+    if (moves) queue->move_to_front(passed);
   }
   return kNoNode;
 }

@@ -50,7 +50,7 @@ class S3FifoPolicy final : public EvictionPolicy {
   enum class Queue : uint32_t { kNone = 0, kSmall = 1, kMain = 2, kDemoted = 3 };
 
   template <typename Suits>
-  NodeId first_from_backs(uint32_t scan_max, Suits&& suits) const;
+  NodeId first_from_backs(uint32_t scan_max, bool moves, Suits&& suits);
 
   // PolicyLinks::word: frequency (bits 0 and 1), queue (bits 2 and 3), suspended (bit 4).
   Queue queue(NodeId node) const;
@@ -64,6 +64,7 @@ class S3FifoPolicy final : public EvictionPolicy {
 
   BlockIndex& index_;
   const Tier tier_;
+  const bool moves_pinned_;
   const uint32_t small_target_;
   IntrusiveList small_;
   IntrusiveList main_;
