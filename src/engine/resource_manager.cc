@@ -12,15 +12,13 @@
 namespace tiercel {
 
 Result<std::unique_ptr<ResourceManager>> ResourceManager::create(
-    const ResourceManagerConfig& config, Cache& cache, PrefixCache& prefix, const Clock& clock,
-    LoadAdvice* advice) {
-  return EngineFactory::create_resource_manager(EngineProtections{}, config, cache, prefix, clock,
-                                                advice);
+    const ResourceManagerConfig& config, Cache& cache, PrefixCache& prefix, const Clock& clock) {
+  return EngineFactory::create_resource_manager(EngineProtections{}, config, cache, prefix, clock);
 }
 
 Result<std::unique_ptr<ResourceManager>> EngineFactory::create_resource_manager(
     const EngineProtections& protections, const ResourceManagerConfig& config, Cache& cache,
-    PrefixCache& prefix, const Clock& clock, LoadAdvice* advice) {
+    PrefixCache& prefix, const Clock& clock) {
   TIERCEL_TRY(config.validate());
   if (config.role != EngineRole::kMixed && !cache.config().with_store) {
     return Error(Code::kInvalid,
@@ -28,15 +26,14 @@ Result<std::unique_ptr<ResourceManager>> EngineFactory::create_resource_manager(
                              to_string(config.role)));
   }
   TIERCEL_TRY_ASSIGN(const Namespace name_space, make_namespace(cache.config().spec));
-  return std::unique_ptr<ResourceManager>(std::make_unique<ResourceManagerImpl>(
-      protections, config, name_space, cache, prefix, clock, advice));
+  return std::unique_ptr<ResourceManager>(
+      std::make_unique<ResourceManagerImpl>(protections, config, name_space, cache, prefix, clock));
 }
 
 ResourceManagerImpl::ResourceManagerImpl(const EngineProtections& protections,
                                          const ResourceManagerConfig& config,
                                          const Namespace& name_space, Cache& cache,
-                                         PrefixCache& prefix, const Clock& clock,
-                                         LoadAdvice* advice)
+                                         PrefixCache& prefix, const Clock& clock)
     : protections_(protections),
       config_(config),
       block_tokens_(cache.config().spec.block_tokens),
@@ -44,8 +41,7 @@ ResourceManagerImpl::ResourceManagerImpl(const EngineProtections& protections,
       namespace_(name_space),
       cache_(cache),
       prefix_(prefix),
-      clock_(clock),
-      advice_(advice) {
+      clock_(clock) {
   running_.reserve(config.running_max);
   scheduled_.reserve(config.running_max);
 }

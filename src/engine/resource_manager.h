@@ -48,7 +48,6 @@
 
 #include "engine/block_table.h"
 #include "engine/engine_request.h"
-#include "engine/load_advice.h"
 #include "engine/prefix_cache.h"
 
 namespace tiercel {
@@ -138,14 +137,12 @@ struct ResourceManagerStats {
 
 class ResourceManager {
  public:
-  // All of them are borrowed and must outlive the object: the cache, `prefix` over it,
-  // their clock, and `advice` (null: none). Nobody else may poll `cache` or
-  // `prefix`, or admit requests there. kInvalid for a role other than mixed without a store, and as
-  // ResourceManagerConfig::validate.
+  // All of them are borrowed and must outlive the object: the cache, `prefix` over it, and their
+  // clock. Nobody else may poll `cache` or `prefix`, or admit requests there. kInvalid for a role
+  // other than mixed without a store, and as ResourceManagerConfig::validate.
   static Result<std::unique_ptr<ResourceManager>> create(const ResourceManagerConfig& config,
                                                          Cache& cache, PrefixCache& prefix,
-                                                         const Clock& clock,
-                                                         LoadAdvice* advice = nullptr);
+                                                         const Clock& clock);
   virtual ~ResourceManager() = default;
 
   // Takes a request; its full blocks are hashed now. kInvalid, with the value and what is allowed:

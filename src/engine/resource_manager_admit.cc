@@ -87,33 +87,23 @@ ResourceManagerImpl::Look ResourceManagerImpl::look_at(Entry& entry, bool may_be
   }
   const auto keys = loadable_keys(entry);
   const PrefixCache::DeviceMatch device = prefix_.match(keys);
-  if (places_.size() < keys.size()) places_.resize(keys.size());
-  LoadQuestion question;
-  question.places = std::span(places_).first(advice_ == nullptr ? 0 : keys.size());
-  const Match match =
-      cache_.match(keys, device.blocks, std::span(places_).first(question.places.size()));
-  question.request = entry.id;
-  question.device_blocks = device.blocks;
-  question.ready_blocks = match.ready_blocks;
-  question.possible_blocks = match.possible_blocks;
-  question.token_count = entry.tokens.size();
-  question.now = clock_.now();
+  const Match match = cache_.match(keys, device.blocks);
+  const Found found{device.blocks, device.unused, match.ready_blocks, match.possible_blocks};
   if (!entry.looked_at) {
     entry.looked_at = true;
-    if (start_prefetch(entry, question)) return Look::kGone;
+    if (start_prefetch(entry, found)) return Look::kGone;
   }
   if (!may_begin) return Look::kPassed;
-  return admit(entry, question, device.unused);
+  return admit(entry, found);
 }
 
-bool ResourceManagerImpl::start_prefetch(Entry& entry, const LoadQuestion& question) {
-  if (question.possible_blocks <= question.ready_blocks) return false;
+bool ResourceManagerImpl::start_prefetch(Entry& entry, const Found& found) {
+  if (found.possible_blocks <= found.ready_blocks) return false;
   if (prefetching_ >= config_.prefetching_max) return false;
-  if (advice_ != nullptr && !advice_->prefetch_pays(question)) return false;
   entry.in_cache = true;
   const auto started =
-      cache_.prefetch(entry.id, loadable_keys(entry).first(question.possible_blocks),
-                      question.device_blocks, question.now + config_.prefetch_deadline);
+      cache_.prefetch(entry.id, loadable_keys(entry).first(found.possible_blocks),
+                      found.device_blocks, clock_.now() + config_.prefetch_deadline);
   if (!started || !*started) return false;
   ++stats_.prefetches;
   ++prefetching_;
@@ -132,18 +122,14 @@ uint64_t ResourceManagerImpl::promised_blocks() const {
   return blocks;
 }
 
-ResourceManagerImpl::Look ResourceManagerImpl::admit(Entry& entry, const LoadQuestion& question,
-                                                     uint32_t unused_blocks) {
+ResourceManagerImpl::Look ResourceManagerImpl::admit(Entry& entry, const Found& found) {
   const auto keys = loadable_keys(entry);
-  uint32_t wanted = question.ready_blocks;
-  if (advice_ != nullptr && wanted > question.device_blocks) {
-    wanted = std::clamp(advice_->blocks_to_load(question), question.device_blocks, wanted);
-  }
-  const bool loads = wanted > question.device_blocks;
+  const uint32_t wanted = found.ready_blocks;
+  const bool loads = wanted > found.device_blocks;
   if (!loads && budget_ == 0) return Look::kNoRoom;
-  if (loads && announced_.contains(keys[question.device_blocks])) {
+  if (loads && announced_.contains(keys[found.device_blocks])) {
     entry.waits = true;
-    entry.awaited_key = keys[question.device_blocks];
+    entry.awaited_key = keys[found.device_blocks];
     ++stats_.shared_waits;
     return Look::kPassed;
   }
@@ -155,7 +141,7 @@ ResourceManagerImpl::Look ResourceManagerImpl::admit(Entry& entry, const LoadQue
   if (!running_.empty()) {
     // Room for the whole prompt, though it is taken chunk by chunk: whoever begins without it will
     // soon preempt, or be preempted.
-    const uint64_t shared = question.device_blocks - unused_blocks;
+    const uint64_t shared = found.device_blocks - found.unused_blocks;
     const uint64_t needed = blocks_of(entry.tokens.size()) - shared;
     if (needed + promised_blocks() > prefix_.available_blocks()) return Look::kNoRoom;
   }
@@ -174,7 +160,7 @@ ResourceManagerImpl::Look ResourceManagerImpl::admit(Entry& entry, const LoadQue
   stats_.device_hit_tokens += entry.computed_tokens;
   if (entry.finished.preemptions == 0) entry.finished.device_hit_tokens = entry.computed_tokens;
   if (loads) {
-    const auto started = prefix_.load(entry.id, question.now + config_.load_deadline);
+    const auto started = prefix_.load(entry.id, clock_.now() + config_.load_deadline);
     if (started && *started > 0) {
       ++stats_.loads;
       entry.state = RequestState::kLoading;

@@ -68,7 +68,7 @@ class ResourceManagerImpl final : public ResourceManager {
  public:
   ResourceManagerImpl(const EngineProtections& protections, const ResourceManagerConfig& config,
                       const Namespace& name_space, Cache& cache, PrefixCache& prefix,
-                      const Clock& clock, LoadAdvice* advice);
+                      const Clock& clock);
 
   Status add(EngineRequest request) override;
   Status abort(RequestId request) override;
@@ -92,6 +92,13 @@ class ResourceManagerImpl final : public ResourceManager {
   };
   enum class Room : uint8_t { kGiven, kNotNow, kPreempted };
   enum class Look : uint8_t { kGone, kPassed, kNoRoom };
+  // What a look has found of a request's leading blocks.
+  struct Found {
+    uint32_t device_blocks = 0;    // on the device
+    uint32_t unused_blocks = 0;    // of these: in no request's use
+    uint32_t ready_blocks = 0;     // can be loaded now, those on the device included
+    uint32_t possible_blocks = 0;  // the same after a prefetch, if the store has them all
+  };
 
   // resource_manager.cc
   Status check_request(const EngineRequest& request) const;
@@ -138,8 +145,8 @@ class ResourceManagerImpl final : public ResourceManager {
   // hold all that the token behind it sees.
   bool window_reaches(uint64_t token_count) const;
   uint64_t tokens_of_blocks(const Entry& entry, uint32_t blocks) const;
-  bool start_prefetch(Entry& entry, const LoadQuestion& question);
-  Look admit(Entry& entry, const LoadQuestion& question, uint32_t unused_blocks);
+  bool start_prefetch(Entry& entry, const Found& found);
+  Look admit(Entry& entry, const Found& found);
   uint64_t promised_blocks() const;
 
   const EngineProtections protections_;
@@ -150,7 +157,6 @@ class ResourceManagerImpl final : public ResourceManager {
   Cache& cache_;
   PrefixCache& prefix_;
   const Clock& clock_;
-  LoadAdvice* const advice_;
 
   std::unordered_map<RequestId, std::unique_ptr<Entry>> entries_;
   std::set<Entry*, ComesBefore> waiting_;
@@ -175,7 +181,6 @@ class ResourceManagerImpl final : public ResourceManager {
   bool is_short_ = false;                  // some request found no room in this step
   bool has_more_to_look_at_ = false;
   std::optional<TimePoint> wait_for_leaving_until_;
-  std::vector<BlockPlace> places_;     // scratch
   std::vector<BlockKey> keys_;         // scratch
   std::array<CacheEvent, 64> events_;  // scratch
 

@@ -26,7 +26,6 @@ struct ManagerSetup {
   bool with_store = false;
   KvSpec spec = test_spec();  // blocks of 4 tokens
   ResourceManagerConfig manager;
-  LoadAdvice* advice = nullptr;
 };
 
 class ManagerFixture : public CacheFixture {
@@ -45,7 +44,7 @@ class ManagerFixture : public CacheFixture {
     open(config);
     prefix = *PrefixCache::create(config, *cache);
     model = std::make_unique<AttentionModel>(config.spec, setup.ranks, setup.device_blocks);
-    auto created = ResourceManager::create(setup.manager, *cache, *prefix, clock, setup.advice);
+    auto created = ResourceManager::create(setup.manager, *cache, *prefix, clock);
     ASSERT_TRUE(created) << created.error().to_string();
     manager = *std::move(created);
     host_.clear();

@@ -69,7 +69,7 @@ EngineInstance::EngineInstance(const SimConfig& config, EngineRole role, const S
   ResourceManagerConfig manager = config.engine->manager;
   manager.role = role;
   manager_ = must(EngineFactory::create_resource_manager(sabotage.engine, manager, *cache_,
-                                                         *prefix_, world.clock, nullptr));
+                                                         *prefix_, world.clock));
 }
 
 EngineInstance::~EngineInstance() {
