@@ -26,6 +26,7 @@ struct ManagerSetup {
   bool with_store = false;
   KvSpec spec = test_spec();  // blocks of 4 tokens
   ResourceManagerConfig manager;
+  LoadOrRecomputeConfig costs;
 };
 
 class ManagerFixture : public CacheFixture {
@@ -41,6 +42,7 @@ class ManagerFixture : public CacheFixture {
         setup.spec.groups.size(),
         std::vector<uint64_t>(setup.ranks, AttentionModel::block_bytes(kBlockTokens)));
     config.device_blocks = setup.device_blocks;
+    config.load_or_recompute = setup.costs;
     open(config);
     prefix = *PrefixCache::create(config, *cache);
     model = std::make_unique<AttentionModel>(config.spec, setup.ranks, setup.device_blocks);
@@ -144,6 +146,13 @@ class ManagerFixture : public CacheFixture {
     }
   }
 
+  // One step, in which everything that has begun is carried out, and what comes of it.
+  void run_once() {
+    carry_out_everything();
+    step();
+    carry_out_everything();
+    step();
+  }
   // Steps, with every transfer at once, until nothing lives and nothing moves.
   void run_to_end(int steps_max = 2000) {
     for (int i = 0; i < steps_max; ++i) {
