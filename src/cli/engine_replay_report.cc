@@ -116,6 +116,9 @@ Json run_json(const EngineRunReport& run) {
   json["preempted"] = run.manager.preempted;
   json["prefetches"] = run.manager.prefetches;
   json["prefetches_late"] = run.manager.prefetches_late;
+  json["shared_waits"] = run.manager.shared_waits;
+  json["computed_waits"] = run.manager.computed_waits;
+  json["computed_waits_vain"] = run.manager.computed_waits_vain;
   json["loads"] = run.manager.loads;
   json["loads_short"] = run.manager.loads_short;
   json["disk_get_blocks"] = run.cache.disk_get_blocks;
