@@ -3,7 +3,14 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
 
+#include <unistd.h>
+
+#include "base/quantity.h"
+#include "store/registry.h"
 #include "tiny_llm/check_report.h"
 
 namespace tiercel::tiny {
@@ -33,6 +40,31 @@ std::vector<TinyConfig> configs_of(const CheckOptions& options) {
     }
   }
   return configs;
+}
+
+// Whether files can be made in it; it is made if it is not there.
+Status check_folder(const std::string& path) {
+  const auto refuse = [&](const std::string& why) {
+    return Error(Code::kInvalid, "disk_path: " + quoted_text(path) + " cannot be used: " + why +
+                                     "; name a folder that can be written");
+  };
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) return refuse(error.message());
+  std::string trial = path + "/tiercel-tiny-trial-XXXXXX";
+  if (::mkdtemp(trial.data()) == nullptr) return refuse(std::strerror(errno));
+  ::rmdir(trial.c_str());
+  return {};
+}
+
+// What would else be found out in the middle of the table.
+Status check_start(const CheckWorld::Options& world, const std::vector<CheckCase>& cases,
+                   const Clock& clock) {
+  TIERCEL_TRY_ASSIGN(const auto store,
+                     make_store_registry()->open(world.store_url, StoreContext{clock}));
+  const auto has_disk = [](const CheckCase& some) { return some.disk; };
+  if (std::none_of(cases.begin(), cases.end(), has_disk)) return {};
+  return check_folder(world.disk_folder);
 }
 
 }  // namespace
@@ -101,8 +133,8 @@ Result<CheckOptions> read_check_options(const OptionValues& values) {
   return options;
 }
 
-Result<bool> run_check(const CheckOptions& options, const Clock& clock,
-                       const std::function<void(std::string_view)>& print) {
+Result<CheckVerdict> run_check(const CheckOptions& options, const Clock& clock,
+                               const std::function<void(std::string_view)>& print) {
   std::vector<CheckCase> cases;
   for (const CheckCase& check_case : check_cases()) {
     if (check_case.name.find(options.only) != std::string_view::npos) cases.push_back(check_case);
@@ -110,7 +142,8 @@ Result<bool> run_check(const CheckOptions& options, const Clock& clock,
   if (cases.empty()) {
     return Error(Code::kInvalid, "only is '" + options.only + "', which no configuration has");
   }
-  bool all_right = true;
+  TIERCEL_TRY(check_start(options.world, cases, clock));
+  CheckVerdict verdict = CheckVerdict::kRight;
   uint64_t planted = 0;
   print(report_header());
   for (const TinyConfig& config : configs_of(options)) {
@@ -122,15 +155,20 @@ Result<bool> run_check(const CheckOptions& options, const Clock& clock,
     for (const CheckCase& check_case : cases) {
       TIERCEL_TRY_ASSIGN(const CaseOutcome outcome, run_case(check_case, *world));
       print(report_line(check_case.name, config, outcome));
-      all_right = all_right && outcome.ok();
       planted += outcome.findings.planted_faults;
+      if (outcome.is_wrong()) {
+        verdict = CheckVerdict::kWrong;
+      } else if (!outcome.ok() && verdict == CheckVerdict::kRight) {
+        verdict = CheckVerdict::kNotProven;
+      }
+      if (outcome.stuck) return verdict;
     }
   }
   if (options.world.fault != PlantedFault::kNone && planted == 0) {
     return Error(Code::kInvalid, "plant is " + std::string(to_string(options.world.fault)) +
                                      ", but no configuration had a place for it");
   }
-  return all_right;
+  return verdict;
 }
 
 }  // namespace tiercel::tiny

@@ -47,6 +47,7 @@ std::string report_line(std::string_view name, const TinyConfig& config,
                  verdict(findings.wrong_blocks)});
   for (const std::string& complaint : findings.complaints) text += "    " + complaint + "\n";
   for (const std::string& complaint : outcome.complaints) text += "    " + complaint + "\n";
+  for (const std::string& what : outcome.unproven) text += "    not proven: " + what + "\n";
   return text;
 }
 

@@ -5,6 +5,7 @@
 // computed.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -28,9 +29,10 @@ class CheckWorld {
     TinyConfig config;
     WorkloadOptions workload;
     PlantedFault fault = PlantedFault::kNone;
-    bool new_weights = true;                // false: no case that needs them will be run
-    std::string store_url = "memory:tiny";  // what the cases with a store use
-    std::string disk_folder;                // what the cases with a disk use; must be there
+    bool new_weights = true;                  // false: no case that needs them will be run
+    std::string store_url = "memory:tiny";    // what the cases with a store use
+    std::string disk_folder;                  // what the cases with a disk use; must be there
+    const std::atomic<bool>* stop = nullptr;  // set by someone else: end with kCancelled
   };
   // kInvalid as TinyConfig::validate; kNoSpace if the KV of the reference does not fit.
   static Result<std::unique_ptr<CheckWorld>> create(const Options& options, const Clock& clock);
@@ -65,12 +67,18 @@ struct CaseOutcome {
   uint64_t device_blocks = 0, loaded_blocks = 0, disk_blocks = 0, store_blocks = 0;
   uint64_t wrong_answers = 0;           // logits or tokens that are not those of the reference
   TinyFindings findings;                // of all engines
-  std::vector<std::string> complaints;  // what else is wrong: a case that did not do its work
+  std::vector<std::string> complaints;  // what else is wrong
+  std::vector<std::string> unproven;    // what the case is for, and did not come to
+  bool stuck = false;                   // it was given up; one of `unproven` says where
 
-  bool ok() const { return wrong_answers == 0 && findings.wrong_blocks == 0 && complaints.empty(); }
+  bool is_wrong() const {
+    return wrong_answers > 0 || findings.wrong_blocks > 0 || !complaints.empty();
+  }
+  bool ok() const { return !is_wrong() && unproven.empty(); }
 };
 
-// An error is one of the machinery (a folder that cannot be written, a store that does not open).
+// An error is one of the machinery (a folder that cannot be written, a store that does not open),
+// or kCancelled.
 Result<CaseOutcome> run_case(const CheckCase& check_case, const CheckWorld& world);
 
 }  // namespace tiercel::tiny

@@ -2,6 +2,8 @@
 //
 // tiercel-tiny: see README.md beside it.
 
+#include <atomic>
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
@@ -20,6 +22,20 @@
 namespace tiercel::tiny {
 namespace {
 
+std::atomic<bool> g_stop{false};
+static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler uses it");
+
+// The first Ctrl-C or SIGTERM asks to stop, so that the temporary folder goes; a second one ends
+// the program at once.
+void install_stop_handler() {
+  struct sigaction action {};
+  action.sa_handler = [](int) { g_stop.store(true); };
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
 // A folder that goes with the object.
 class TemporaryFolder {
  public:
@@ -28,7 +44,7 @@ class TemporaryFolder {
     const std::filesystem::path parent = std::filesystem::temp_directory_path(error);
     std::string pattern = (parent / "tiercel-tiny-XXXXXX").string();
     if (error || ::mkdtemp(pattern.data()) == nullptr) {
-      return Error(Code::kUnavailable,
+      return Error(Code::kInvalid,
                    "no temporary folder can be made at " + pattern + "; name one (--disk-path)");
     }
     return TemporaryFolder(pattern);
@@ -49,10 +65,24 @@ class TemporaryFolder {
 
 int refuse(const Error& error) {
   std::cerr << "tiercel-tiny: " << error.message() << "\n";
+  if (error.code() == Code::kCancelled) return kExitInterrupted;
   return error.code() == Code::kInvalid ? kExitRefused : kExitFailed;
 }
 
+std::string_view words_of(CheckVerdict verdict) {
+  switch (verdict) {
+    case CheckVerdict::kRight:
+      return "the cache changes nothing";
+    case CheckVerdict::kWrong:
+      return "WRONG: see above";
+    case CheckVerdict::kNotProven:
+      return "NOT PROVEN: nothing differs, but not all was seen; see above";
+  }
+  return "unknown";
+}
+
 int check(const OptionValues& values) {
+  install_stop_handler();
   auto options = read_check_options(values);
   if (!options) return refuse(options.error());
   std::unique_ptr<TemporaryFolder> temporary;
@@ -62,16 +92,17 @@ int check(const OptionValues& values) {
     temporary = std::make_unique<TemporaryFolder>(std::move(*made));
     options->world.disk_folder = temporary->path();
   }
+  options->world.stop = &g_stop;
   const SystemClock clock;
-  const auto right =
+  const auto verdict =
       run_check(*options, clock, [](std::string_view line) { std::cout << line << std::flush; });
-  if (!right) return refuse(right.error());
-  std::cout << (*right ? "the cache changes nothing\n" : "WRONG: see above\n") << std::flush;
+  if (!verdict) return refuse(verdict.error());
+  std::cout << words_of(*verdict) << "\n" << std::flush;
   if (!std::cout) {
     std::cerr << "tiercel-tiny: standard output could not be written\n";
     return kExitFailed;
   }
-  return *right ? kExitOk : kExitFailed;
+  return *verdict == CheckVerdict::kRight ? kExitOk : kExitFailed;
 }
 
 int run(int argc, char** argv) {

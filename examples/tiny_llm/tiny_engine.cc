@@ -5,6 +5,8 @@
 #include <array>
 #include <utility>
 
+#include "base/quantity.h"
+
 namespace tiercel::tiny {
 namespace {
 
@@ -94,6 +96,9 @@ Status TinyEngine::abort(RequestId request) {
 }
 
 Status TinyEngine::step() {
+  if (options_.stop != nullptr && options_.stop->load()) {
+    return Error(Code::kCancelled, "stopped before the check was through");
+  }
   const Batch& batch = manager_->schedule();
   for (const RequestId request : batch.preempted) {
     const auto life = lives_.find(request);
@@ -283,8 +288,14 @@ void TinyEngine::take_finished() {
 
 Status TinyEngine::wait_for_something() {
   if (clock_.now() - moved_ > kPatience) {
-    return Error(Code::kTimeout, "nothing moved for a minute, with " +
-                                     std::to_string(lives_.size()) + " requests alive");
+    const CacheStats stats = local_->cache().stats();
+    std::string what = "nothing moved for a minute, with " + std::to_string(lives_.size()) +
+                       " requests alive and " + std::to_string(stats.jobs_in_flight) +
+                       " transfers that had not ended";
+    if (!options_.store_url.empty()) {
+      what += "; the store (" + quoted_text(options_.store_url) + ") may not answer";
+    }
+    return Error(Code::kTimeout, what);
   }
   local_->wait(std::clamp<Duration>(manager_->next_deadline() - clock_.now(), 0ms, 5ms));
   return {};

@@ -7,6 +7,7 @@
 // read, and after it every block that has become full, with what the recorder knows.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <set>
@@ -44,6 +45,7 @@ struct TinyEngineOptions {
   DiskConfig disk;        // no disk tier where its path is empty
   ResourceManagerConfig scheduler;
   PlantedFault fault = PlantedFault::kNone;
+  const std::atomic<bool>* stop = nullptr;  // set by someone else: every step is kCancelled
 };
 
 // What the comparisons of bytes have found.
@@ -70,7 +72,7 @@ class TinyEngine {
   Status abort(RequestId request);
 
   // One step: schedule, compare, compute, complete; waits a little if there is nothing to run.
-  // kInternal if ResourceManager breaks its word, kTimeout if nothing moves any more.
+  // kInternal if ResourceManager breaks its word, kTimeout if nothing moves any more, kCancelled.
   Status step();
 
   bool idle() const { return manager_->idle(); }

@@ -219,7 +219,7 @@ class Cache {
   // tier, in prefix order, until `deadline`. Requests with the same missing blocks share one
   // transfer. True: started, one kPrefetchDone will follow. False: nothing to do, no event. kBusy,
   // kInvalid: not started. With load_or_recompute only what is worth it, where `wait` is how long
-  //   // the request will wait for its turn in any case, and not longer than that, three times the
+  // the request will wait for its turn in any case, and not longer than that, three times the
   // expected time (or what computing it takes, if that is more) and three polls.
   Result<bool> prefetch(RequestId request, std::span<const BlockKey> keys, uint32_t computed_blocks,
                         TimePoint deadline, Duration wait = Duration(0));

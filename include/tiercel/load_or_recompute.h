@@ -66,9 +66,10 @@ struct CutQuestion {
   std::span<const CutWork> works;
   // Tokens behind the last block that could be loaded; they are computed in any case.
   uint64_t tokens_behind = 0;
-  uint64_t block_units = 0;              // bytes of one block, all groups
-  bool staged = false;                   // prefetch: the host tier first, the device later
-  Duration wait{0};                      // staged: the request waits so long anyway
+  uint64_t block_units = 0;  // bytes of one block, all groups
+  bool staged = false;       // prefetch: the host tier first, the device later
+  Duration wait{0};          // staged: the request waits so long anyway
+  Duration poll{0};          // staged: a busy engine looks so often for what has come; 0: at once
   Duration time_left = Duration::max();  // until the deadline
 };
 

@@ -135,6 +135,8 @@ uint32_t Cache::Impl::choose_cut(Request& request, uint32_t cut, bool staged, Ti
   for (const uint64_t bytes : block_bytes_) question.block_units += bytes;
   question.staged = staged;
   question.wait = wait;
+  // Who need not wait may have an idle engine, which is woken by what comes.
+  if (wait > Duration::zero()) question.poll = poll_interval_;
   if (deadline != kNoDeadline) question.time_left = std::max(Duration::zero(), deadline - now);
   choice = costs_.choose(question);
   ++stats_.load_choices;

@@ -111,10 +111,15 @@ CutTimes CutCosts::times(uint32_t blocks, const PathSeconds& paths, double last_
   CutTimes times;
   times.prefill = prefill_seconds(blocks);
   const double to_device = paths[index_of(TransferPath::kHostToDevice)];
-  const double to_host = paths[index_of(TransferPath::kStoreQuestion)] +
-                         std::max(paths[index_of(TransferPath::kStoreToHost)],
-                                  paths[index_of(TransferPath::kDiskToHost)]);
+  double to_host = paths[index_of(TransferPath::kStoreQuestion)] +
+                   std::max(paths[index_of(TransferPath::kStoreToHost)],
+                            paths[index_of(TransferPath::kDiskToHost)]);
   if (question_.staged) {
+    // What has come is seen at a poll only, and what is answered is fetched from then on.
+    const double poll = to_seconds(question_.poll);
+    if (to_host > 0) to_host = std::max(poll, to_host + poll / 2);
+    const auto& units = question_.works[blocks].units;
+    if (units[index_of(TransferPath::kStoreQuestion)] > 0) to_host += poll;
     times.load = std::max(0.0, to_host - to_seconds(question_.wait)) + to_device;
   } else {
     // Block by block through both: the last one has still to go to the device.
@@ -214,7 +219,11 @@ void CostModel::observe(TransferPath path, uint64_t units, double least, double 
   const double expected = known.fit.seconds(fixed, growing);
   // Where both bounds are one, every measurement counts; else only what contradicts.
   if (least < most && expected >= least && expected <= most) return;
-  known.fit.observe(fixed, growing, std::clamp(expected, least, most), now);
+  // Quicker than expected, it came at any time before it was seen. Taking the latest would keep a
+  // path that is believed too slow at the speed of the polls; too quick a guess is used, and so put
+  // right by the next measurement.
+  const double actual = expected > most ? (least + most) / 2 : least;
+  known.fit.observe(fixed, growing, actual, now);
 }
 
 void CostModel::observe_prefill(uint64_t tokens, uint64_t context_tokens, Duration duration,

@@ -73,7 +73,8 @@ Result<EngineReplayReport> replay_engine(const Trace& trace, const ReplayOptions
   const uint64_t all = trace.requests.size() * (std::size(kSetups) + (stalls ? 1 : 0));
   const TimePoint start = context.clock.now();
   uint64_t done_before = 0;
-  const EngineRunContext run_context{context.clock, context.stop, [&](uint64_t done) {
+  const EngineRunContext run_context{context.clock, context.memory, context.stop,
+                                     [&](uint64_t done) {
                                        if (context.progress)
                                          context.progress(done_before + done, all);
                                      }};
@@ -97,6 +98,9 @@ Result<EngineReplayReport> replay_engine(const Trace& trace, const ReplayOptions
     const EngineRunReport& before = report.runs.back();
     StallReport& stall = report.stall.emplace();
     stall.run = std::move(done);
+    const EngineRunReport& without = report.runs[report.runs.size() - 2];
+    stall.others_without = times_of(without, before, false);
+    stall.needing_without = times_of(without, before, true);
     stall.others_before = times_of(before, before, false);
     stall.others = times_of(stall.run, before, false);
     stall.needing_before = times_of(before, before, true);

@@ -24,18 +24,21 @@ struct FirstTokenTimes {
 // Of the requests whose first token has come.
 FirstTokenTimes first_token_times(const EngineRunReport& run);
 
-// Split by whether the request needs the store in the run in which it does not stall.
+// Split by whether the request needs the store in the run in which it does not stall. A store that
+// helps takes work off the engine, so its loss makes all queues longer: who does not need it is
+// held up by the stall only as far as it is slower than without a store.
 struct StallReport {
   EngineRunReport run;
-  FirstTokenTimes others_before, others, needing_before, needing;
+  FirstTokenTimes others_without, others_before, others;
+  FirstTokenTimes needing_without, needing_before, needing;
 };
 
 struct EngineReplayReport {
   ReplayOptions options;
   bool complete = false;
   std::string failure;
-  std::vector<EngineRunReport> runs;  // device, +host, +disk, +store
-  std::optional<StallReport> stall;   // against the last of them
+  std::vector<EngineRunReport> runs;  // device, +host, +disk, +store; as far as it came
+  std::optional<StallReport> stall;   // against the last of them; compares only if its run is whole
   uint64_t skipped_lines = 0;
   double wall_seconds = 0;
   uint64_t peak_rss_bytes = 0;

@@ -63,7 +63,9 @@ void add_engine_options(OptionTable& table) {
       number("step_time", "With engine: time of every step", "10ms", 0, 60, OptionType::kDuration));
   table.add(number("decode_time", "With engine: time of every token that is decoded", "100us", 0,
                    60, OptionType::kDuration));
-  table.add(number("step_tokens", "With engine: tokens of a step at most", "8192", 1, 1u << 20));
+  table.add(number("step_tokens",
+                   "With engine: tokens of a step at most; at least engine_running_max", "8192", 1,
+                   kEngineStepTokensMax));
   table.add(number("running_max", "With engine: requests that run at once", "256", 1, 65536));
   add_link(table, "device", "the way between host tier and device", "50us", "25GB");
   add_link(table, "disk", "the disk", "200us", "3GB");

@@ -38,6 +38,7 @@ struct EngineOptions {
   Duration stall{0};                             // 0: none; kStallForEver or more: for ever
 };
 
+inline constexpr uint32_t kEngineStepTokensMax = 1u << 20;
 inline constexpr Duration kStallForEver = std::chrono::hours(24);
 
 EngineOptions read_engine_options(const OptionValues& values);

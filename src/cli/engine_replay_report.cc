@@ -20,15 +20,25 @@ double share(double part, double whole) { return whole > 0 ? 100 * part / whole 
 
 double change(double before, double after) { return before > 0 ? 100 * (after / before - 1) : 0; }
 
+// Percentiles of requests of which there are none are not 0.
+std::string seconds_text(const FirstTokenTimes& times, double seconds) {
+  return times.requests == 0 ? "-" : fmt::format("{:.3f}", seconds);
+}
+
 std::string row(const EngineRunReport& run) {
   const FirstTokenTimes times = first_token_times(run);
   const double prompt = static_cast<double>(run.prompt_tokens);
-  return fmt::format(
-      "  {:<17} {:>9.3f} {:>9.3f} {:>9.3f} {:>10.1f} {:>8.1f} {:>8.1f} {:>8.1f} {:>8.2f}\n",
-      run.name, times.p50, times.p90, times.p99, run.prefill_seconds_saved,
-      share(static_cast<double>(run.device_hit_tokens), prompt),
-      share(static_cast<double>(run.loaded_tokens), prompt),
-      share(run.prefill_seconds, run.virtual_seconds), share(run.regret.lost, run.regret.best));
+  // What a part of a trace gives must not be taken for the whole.
+  const std::string end =
+      run.complete ? ""
+                   : fmt::format("  INCOMPLETE: {} of {} requests", run.ended, run.requests.size());
+  return fmt::format("  {:<17} {:>9} {:>9} {:>9} {:>10.1f} {:>8.1f} {:>8.1f} {:>8.1f} {:>8.2f}{}\n",
+                     run.name, seconds_text(times, times.p50), seconds_text(times, times.p90),
+                     seconds_text(times, times.p99), run.prefill_seconds_saved,
+                     share(static_cast<double>(run.device_hit_tokens), prompt),
+                     share(static_cast<double>(run.loaded_tokens), prompt),
+                     share(run.prefill_seconds, run.virtual_seconds),
+                     share(run.regret.lost, run.regret.best), end);
 }
 
 std::string link(const char* name, const LinkSpeed& speed) {
@@ -38,18 +48,22 @@ std::string link(const char* name, const LinkSpeed& speed) {
 }
 
 std::string stall_text(const StallReport& stall, const EngineOptions& engine) {
-  const auto line = [](const char* who, const FirstTokenTimes& before,
-                       const FirstTokenTimes& after) {
-    return fmt::format("  {:<34} {:>6} requests   p99 {:.3f} s, was {:.3f} s ({:+.2f} %)\n", who,
-                       after.requests, after.p99, before.p99, change(before.p99, after.p99));
+  const auto line = [](const char* who, const FirstTokenTimes& without,
+                       const FirstTokenTimes& before, const FirstTokenTimes& after) {
+    return fmt::format(
+        "  {:<34} {:>6} requests   p99 {:.3f} s; without a store {:.3f} s ({:+.2f} %), with one "
+        "that works {:.3f} s\n",
+        who, after.requests, after.p99, without.p99, change(without.p99, after.p99), before.p99);
   };
   const std::string length = engine.stall >= kStallForEver
                                  ? std::string("for ever")
                                  : fmt::format("for {}", format_duration(engine.stall));
   return fmt::format("  the store stalls {} into the trace, {}:\n",
                      format_duration(engine.stall_at), length) +
-         line("  requests that do not need it", stall.others_before, stall.others) +
-         line("  requests that need it", stall.needing_before, stall.needing) +
+         line("  requests that do not need it", stall.others_without, stall.others_before,
+              stall.others) +
+         line("  requests that need it", stall.needing_without, stall.needing_before,
+              stall.needing) +
          fmt::format("  scheduler waited {} us; schedule() {:.1f} us at p99, longest {:.1f}\n",
                      stall.run.scheduler_wait.count() / 1000, stall.run.schedule_us.p99,
                      stall.run.schedule_us.max);
@@ -81,6 +95,7 @@ Json run_json(const EngineRunReport& run) {
   json["name"] = run.name;
   json["complete"] = run.complete;
   json["failure"] = run.failure;
+  json["requests_ended"] = run.ended;
   json["first_token_seconds"] = times_json(first_token_times(run));
   json["refused"] = run.refused;
   json["prompt_tokens"] = run.prompt_tokens;
@@ -101,6 +116,9 @@ Json run_json(const EngineRunReport& run) {
   json["preempted"] = run.manager.preempted;
   json["prefetches"] = run.manager.prefetches;
   json["prefetches_late"] = run.manager.prefetches_late;
+  json["shared_waits"] = run.manager.shared_waits;
+  json["computed_waits"] = run.manager.computed_waits;
+  json["computed_waits_vain"] = run.manager.computed_waits_vain;
   json["loads"] = run.manager.loads;
   json["loads_short"] = run.manager.loads_short;
   json["disk_get_blocks"] = run.cache.disk_get_blocks;
@@ -176,7 +194,8 @@ std::string to_text(const EngineReplayReport& report) {
       "time %", "lost %");
   for (const EngineRunReport& run : report.runs) text += row(run);
   if (report.stall) {
-    text += row(report.stall->run) + "\n" + stall_text(*report.stall, engine);
+    text += row(report.stall->run);
+    if (report.stall->run.complete) text += "\n" + stall_text(*report.stall, engine);
   }
   if (!report.runs.empty()) {
     const EngineRunReport& last = report.runs.back();
@@ -189,7 +208,12 @@ std::string to_text(const EngineReplayReport& report) {
           share(regret.lost_loading_nothing, regret.best),
           share(regret.lost_loading_all, regret.best));
     }
-    if (last.refused > 0) text += fmt::format("  {} requests were refused\n", last.refused);
+    if (last.refused > 0) {
+      text += fmt::format(
+          "  {} of {} requests were refused: empty, or more tokens than the {} of the device "
+          "pool\n",
+          last.refused, last.ended, uint64_t{engine.device_blocks} * options.block_tokens);
+    }
   }
   text += fmt::format("  time {:.1f} s, peak memory {}\n", report.wall_seconds,
                       format_bytes(report.peak_rss_bytes));
@@ -207,8 +231,10 @@ std::string to_json(const EngineReplayReport& report) {
   if (report.stall) {
     const StallReport& stall = *report.stall;
     json["stall"] = {{"run", run_json(stall.run)},
+                     {"others_without", times_json(stall.others_without)},
                      {"others_before", times_json(stall.others_before)},
                      {"others", times_json(stall.others)},
+                     {"needing_without", times_json(stall.needing_without)},
                      {"needing_before", times_json(stall.needing_before)},
                      {"needing", times_json(stall.needing)}};
   }

@@ -6,8 +6,11 @@
 #include <optional>
 #include <utility>
 
+#include <fmt/core.h>
+
 #include "base/assert.h"
 #include "base/manual_clock.h"
+#include "base/quantity.h"
 #include "base/seconds.h"
 #include "cache/cost_model.h"
 #include "cache/protections.h"
@@ -26,9 +29,21 @@ constexpr uint64_t kWaitingMax = 1024;
 // A scheduler that wants to be called again at once gets a little time to pass.
 constexpr Duration kLeastStep = std::chrono::microseconds(1);
 constexpr uint32_t kDiskExtents = 64;
+// What is kept of one block in index, policy and pool, at most.
+constexpr uint64_t kBytesPerBlock = 128;
 
 Duration to_duration(double seconds) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+}
+
+// Blocks that a trace can ever fill, if no two of its requests share any. A tier with room for more
+// evicts nothing, so more need not be allocated.
+uint64_t blocks_of_all(const Trace& trace, uint32_t block_tokens) {
+  uint64_t blocks = Cache::host_blocks_min();
+  for (const TraceRequest& request : trace.requests) {
+    blocks += (uint64_t{request.input_length} + request.output_length) / block_tokens + 1;
+  }
+  return blocks;
 }
 
 class EngineRun {
@@ -42,7 +57,8 @@ class EngineRun {
         context_(context),
         plane_(TimedDataPlane::create(plane_options(stalls), clock_)),
         regret_({engine_.prefill, 0, options.block_tokens}, *plane_),
-        request_keys_(options.block_tokens, context.clock) {}
+        request_keys_(options.block_tokens, context.clock),
+        blocks_of_all_(blocks_of_all(trace, options.block_tokens)) {}
 
   Status open();
   EngineRunReport run();
@@ -51,6 +67,11 @@ class EngineRun {
   TimedDataPlaneOptions plane_options(bool stalls) const;
   CacheConfig cache_config();
   ResourceManagerConfig manager_config() const;
+  Status check_room() const;
+  // Of a tier of so many blocks, those that can ever be used.
+  uint32_t usable(uint32_t blocks) const {
+    return static_cast<uint32_t>(std::min<uint64_t>(blocks, blocks_of_all_));
+  }
   TimePoint arrival_of(size_t index) const {
     return TimePoint(to_duration(static_cast<double>(trace_.requests[index].timestamp_ms) * 1e-3 /
                                  engine_.speedup));
@@ -86,6 +107,7 @@ class EngineRun {
   std::unique_ptr<PrefixCache> prefix_;
   std::unique_ptr<ResourceManager> manager_;
   RequestKeys request_keys_;
+  const uint64_t blocks_of_all_;
   size_t next_ = 0;  // request to arrive
   uint64_t ended_ = 0;
   std::vector<StepResult> results_;  // scratch
@@ -117,11 +139,11 @@ CacheConfig EngineRun::cache_config() {
   config.spec = replay_spec(options_.block_tokens);
   config.payload_bytes = {{engine_.block_bytes}};
   // There is no cache without a host tier; what nothing is saved to does not count.
-  config.host_blocks = tiers_.host ? engine_.host_blocks : Cache::host_blocks_min();
+  config.host_blocks = tiers_.host ? usable(engine_.host_blocks) : Cache::host_blocks_min();
   config.device_to_host = tiers_.host ? WritePolicy::kWriteThrough : WritePolicy::kNone;
   config.with_store = tiers_.store;
   config.eviction_policy = options_.policy;
-  config.device_blocks = engine_.device_blocks;
+  config.device_blocks = usable(engine_.device_blocks);
   config.request_blocks_max = static_cast<uint32_t>(
       std::clamp<uint64_t>(longest_request_blocks(trace_, options_) + 1, 1, 1u << 24));
   config.hold_limit = kNever;
@@ -135,7 +157,7 @@ CacheConfig EngineRun::cache_config() {
 
 ResourceManagerConfig EngineRun::manager_config() const {
   ResourceManagerConfig config;
-  config.step_tokens_max = std::max(engine_.step_tokens, engine_.running_max);
+  config.step_tokens_max = engine_.step_tokens;
   config.prefill_chunk_tokens_max = config.step_tokens_max;
   config.running_max = engine_.running_max;
   // What is sampled has no ids in the trace, so that nothing could find it.
@@ -149,13 +171,43 @@ ResourceManagerConfig EngineRun::manager_config() const {
   return config;
 }
 
+Status EngineRun::check_room() const {
+  uint64_t shortest = UINT64_MAX;
+  for (const TraceRequest& request : trace_.requests) {
+    if (request.input_length > 0) shortest = std::min<uint64_t>(shortest, request.input_length);
+  }
+  const uint64_t tokens = uint64_t{engine_.device_blocks} * options_.block_tokens;
+  if (shortest != UINT64_MAX && shortest > tokens) {
+    return Error(
+        Code::kInvalid,
+        fmt::format("engine_device_blocks is {}: no request of the trace fits into its {} tokens; "
+                    "allowed: at least {}, for the shortest one of {} tokens",
+                    engine_.device_blocks, tokens,
+                    (shortest + options_.block_tokens - 1) / options_.block_tokens, shortest));
+  }
+  uint64_t blocks = usable(engine_.device_blocks);
+  if (tiers_.host) blocks += usable(engine_.host_blocks);
+  if (tiers_.disk) blocks += usable(engine_.disk_blocks);
+  const uint64_t allowed = context_.memory.bytes / kBytesPerBlock;
+  if (blocks <= allowed) return {};
+  return Error(
+      Code::kNoSpace,
+      fmt::format("engine_device_blocks, engine_host_blocks and engine_disk_blocks are {} in all, "
+                  "as far as the trace can use them, with {} of index; allowed: up to {}, in {} "
+                  "({})",
+                  blocks, format_bytes(blocks * kBytesPerBlock), allowed,
+                  format_bytes(context_.memory.bytes), context_.memory.source));
+}
+
 Status EngineRun::open() {
+  TIERCEL_TRY(check_room());
   const CacheConfig config = cache_config();
   std::optional<DiskParts> disk;
   if (tiers_.disk) {
-    TIERCEL_TRY_ASSIGN(SlotGeometry geometry,
-                       SlotGeometry::for_blocks(config.payload_bytes, engine_.disk_blocks,
-                                                std::min(kDiskExtents, engine_.disk_blocks)));
+    TIERCEL_TRY_ASSIGN(
+        SlotGeometry geometry,
+        SlotGeometry::for_blocks(config.payload_bytes, usable(engine_.disk_blocks),
+                                 std::min(kDiskExtents, usable(engine_.disk_blocks))));
     disk.emplace(DiskParts{std::move(geometry), {}});
   }
   TIERCEL_TRY_ASSIGN(cache_, CacheFactory::create(Protections{}, config, *plane_, clock_,
@@ -179,7 +231,9 @@ EngineRunReport EngineRun::run() {
     take_finished();
   }
   if (!status) report_.failure = status.error().message();
-  report_.complete = status && !stopped();
+  // Stopped after its last request it is whole.
+  report_.complete = status && next_ == trace_.requests.size() && manager_->idle();
+  report_.ended = ended_ + report_.refused;
   report_.virtual_seconds = to_seconds(clock_.now().time_since_epoch());
   report_.wall_seconds = to_seconds(context_.clock.now() - start);
   report_.schedule_us = summarize_times(control_ns_);

@@ -15,6 +15,7 @@
 #include "tiercel/clock.h"
 #include "tiercel/status.h"
 
+#include "base/memory_limit.h"
 #include "cli/engine_regret.h"
 #include "cli/engine_replay_options.h"
 #include "cli/replay_options.h"
@@ -40,7 +41,8 @@ struct EngineRunReport {
   bool complete = false;
   std::string failure;                        // why it ended early; empty if it did not
   std::vector<EngineRequestResult> requests;  // in the order of the trace
-  uint64_t refused = 0;                       // that no engine of this size can serve
+  uint64_t ended = 0;                         // of these
+  uint64_t refused = 0;  // of these: empty, or more tokens than the device pool holds
   uint64_t prompt_tokens = 0, device_hit_tokens = 0, loaded_tokens = 0, computed_tokens = 0;
   double prefill_seconds = 0;        // that were spent
   double prefill_seconds_saved = 0;  // of what was hit or loaded, at the stated rate
@@ -59,12 +61,14 @@ struct EngineRunReport {
 
 struct EngineRunContext {
   const Clock& clock;  // real time, for measurement
+  MemoryLimit memory;
   const std::atomic<bool>* stop = nullptr;
   std::function<void(uint64_t done)> progress = nullptr;  // requests that have ended
 };
 
 // `stalls`: whether the store stalls as the options say. An error only for what is refused before
-// the first request.
+// the first request: kInvalid if no request fits into the device pool, kNoSpace if what is kept of
+// blocks does not fit into memory.
 Result<EngineRunReport> run_engine(const Trace& trace, const ReplayOptions& options,
                                    const EngineTiers& tiers, bool stalls,
                                    const EngineRunContext& context);

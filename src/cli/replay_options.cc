@@ -157,6 +157,13 @@ Result<ReplayOptions> read_replay_options(const OptionValues& values) {
                  "trace is not set; name a file, as in --trace data/conversation_trace.jsonl");
   }
   TIERCEL_TRY_ASSIGN(options.disk, read_disk_options(values));
+  if (options.engine.enabled && options.engine.step_tokens < options.engine.running_max) {
+    // Each request that runs has a token of every step.
+    return Error(Code::kInvalid,
+                 "engine_step_tokens is " + std::to_string(options.engine.step_tokens) +
+                     "; allowed: " + std::to_string(options.engine.running_max) +
+                     " (engine_running_max) to " + std::to_string(kEngineStepTokensMax));
+  }
   if (options.metadata_only) TIERCEL_TRY(check_store_without_bytes(options.store));
   if (options.metadata_only && options.disk.exists()) {
     return Error(Code::kInvalid,

@@ -27,7 +27,7 @@ class EngineFactory {
       const EngineProtections& protections, const CacheConfig& config, Cache& cache);
   static Result<std::unique_ptr<ResourceManager>> create_resource_manager(
       const EngineProtections& protections, const ResourceManagerConfig& config, Cache& cache,
-      PrefixCache& prefix, const Clock& clock, LoadAdvice* advice);
+      PrefixCache& prefix, const Clock& clock);
 };
 
 }  // namespace tiercel

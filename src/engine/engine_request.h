@@ -42,10 +42,11 @@ struct FinishedRequest {
   // Of the prompt, at the first admission: tokens whose KV was on the device, and tokens whose KV
   // was brought there from a tier or store. The rest was computed.
   uint64_t device_hit_tokens = 0, loaded_tokens = 0;
-  uint32_t preemptions = 0;
+  uint32_t preemptions = 0;  // times that it lost its device blocks and began anew
   // kHandedOver: leading tokens of the prompt whose KV the store is known to have.
   uint64_t stored_tokens = 0;
-  TimePoint arrived, first_scheduled, first_token, ended;
+  TimePoint arrived, first_scheduled, ended;
+  TimePoint first_token;  // of those that were sampled here, whatever it was handed over with
 };
 
 }  // namespace tiercel

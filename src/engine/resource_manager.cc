@@ -18,15 +18,13 @@ constexpr size_t kSpareSequencesMax = 16;
 }  // namespace
 
 Result<std::unique_ptr<ResourceManager>> ResourceManager::create(
-    const ResourceManagerConfig& config, Cache& cache, PrefixCache& prefix, const Clock& clock,
-    LoadAdvice* advice) {
-  return EngineFactory::create_resource_manager(EngineProtections{}, config, cache, prefix, clock,
-                                                advice);
+    const ResourceManagerConfig& config, Cache& cache, PrefixCache& prefix, const Clock& clock) {
+  return EngineFactory::create_resource_manager(EngineProtections{}, config, cache, prefix, clock);
 }
 
 Result<std::unique_ptr<ResourceManager>> EngineFactory::create_resource_manager(
     const EngineProtections& protections, const ResourceManagerConfig& config, Cache& cache,
-    PrefixCache& prefix, const Clock& clock, LoadAdvice* advice) {
+    PrefixCache& prefix, const Clock& clock) {
   TIERCEL_TRY(config.validate());
   if (config.role != EngineRole::kMixed && !cache.config().with_store) {
     return Error(Code::kInvalid,
@@ -34,15 +32,14 @@ Result<std::unique_ptr<ResourceManager>> EngineFactory::create_resource_manager(
                              to_string(config.role)));
   }
   TIERCEL_TRY_ASSIGN(const Namespace name_space, make_namespace(cache.config().spec));
-  return std::unique_ptr<ResourceManager>(std::make_unique<ResourceManagerImpl>(
-      protections, config, name_space, cache, prefix, clock, advice));
+  return std::unique_ptr<ResourceManager>(
+      std::make_unique<ResourceManagerImpl>(protections, config, name_space, cache, prefix, clock));
 }
 
 ResourceManagerImpl::ResourceManagerImpl(const EngineProtections& protections,
                                          const ResourceManagerConfig& config,
                                          const Namespace& name_space, Cache& cache,
-                                         PrefixCache& prefix, const Clock& clock,
-                                         LoadAdvice* advice)
+                                         PrefixCache& prefix, const Clock& clock)
     : protections_(protections),
       config_(config),
       block_tokens_(cache.config().spec.block_tokens),
@@ -51,7 +48,7 @@ ResourceManagerImpl::ResourceManagerImpl(const EngineProtections& protections,
       cache_(cache),
       prefix_(prefix),
       clock_(clock),
-      advice_(advice) {
+      ahead_(config.step_tokens_max, config.prefill_chunk_tokens_max) {
   running_.reserve(config.running_max);
   scheduled_.reserve(config.running_max);
 }
@@ -104,6 +101,7 @@ Status ResourceManagerImpl::add(EngineRequest request) {
   entry->tokens = std::move(request.prompt);
   entry->prompt_tokens = entry->tokens.size();
   entry->tokens.insert(entry->tokens.end(), request.outputs.begin(), request.outputs.end());
+  entry->given_tokens = entry->tokens.size();
   // The newest token has no KV, and needs none if nothing follows it.
   const uint64_t room = std::min<uint64_t>(config_.context_tokens_max,
                                            uint64_t{prefix_.pool_blocks()} * block_tokens_ + 1);
@@ -159,6 +157,7 @@ void ResourceManagerImpl::share(Entry& entry) {
   const auto extended = prefix_.extend(entry.id, shared_keys(entry), entry.device_blocks);
   TIERCEL_ASSERT(extended, "a request names keys for the blocks that it has");
   (void)prefix_.commit(entry.id, tokens);
+  tell_computing(entry);
 }
 
 Status ResourceManagerImpl::abort(RequestId request) {
@@ -203,6 +202,7 @@ void ResourceManagerImpl::take_from_running(Entry& entry) {
   TIERCEL_ASSERT(at != running_.end() && *at == &entry, "who has device blocks stands in the list");
   running_.erase(at);
   unannounce(entry);
+  stop_computing(entry);
 }
 
 void ResourceManagerImpl::unannounce(Entry& entry) {
@@ -219,10 +219,17 @@ void ResourceManagerImpl::send_back(Entry& entry, bool drop) {
   if (entry.is_private) entry.sequence.reset();
   entry.is_private = entry.has_computed = entry.looked_at = entry.in_cache = entry.loads_partial =
       entry.waits = false;
-  entry.computed_tokens = 0;
-  entry.device_blocks = entry.hit_blocks = entry.shared_blocks = 0;
+  forget_await(entry);
+  entry.computed_tokens = entry.tokens_to_compute = 0;
+  entry.device_blocks = entry.prefill_blocks = entry.hit_blocks = entry.shared_blocks = 0;
   entry.table = {};
   waiting_.insert(&entry);
+}
+
+void ResourceManagerImpl::count_preemption(Entry& entry, std::vector<RequestId>& told) {
+  told.push_back(entry.id);
+  ++entry.finished.preemptions;
+  ++stats_.preempted;
 }
 
 void ResourceManagerImpl::leave_batch(Entry& entry) {
@@ -286,7 +293,7 @@ bool ResourceManagerImpl::is_ending(RequestId id) const {
 }
 
 void ResourceManagerImpl::take_token(Entry& entry, TokenId token) {
-  if (entry.finished.outputs.empty()) entry.finished.first_token = clock_.now();
+  if (entry.tokens.size() == entry.given_tokens) entry.finished.first_token = clock_.now();
   entry.tokens.push_back(token);
   entry.finished.outputs.push_back(token);
   if (caches_outputs() && !entry.is_private) entry.sequence->append({&token, 1});
@@ -339,9 +346,7 @@ Status ResourceManagerImpl::fail_step(uint64_t step, bool device_memory_lost) {
   if (!device_memory_lost) return {};
   while (!running_.empty()) {
     Entry& entry = *running_.back();
-    preempted_next_.push_back(entry.id);
-    ++entry.finished.preemptions;
-    ++stats_.preempted;
+    count_preemption(entry, preempted_next_);
     send_back(entry, true);
   }
   prefix_.device_lost();
@@ -362,15 +367,18 @@ void ResourceManagerImpl::weights_changed(const Namespace& name_space) {
   for (Entry* entry : with_blocks) {
     if (entry->has_computed || entry->in_batch) {
       entry->is_private = protections_.own_weights;
+      tell_computing(*entry);
     } else {
       entry->sequence.reset();
-      preempted_next_.push_back(entry->id);  // a step that was lost may have had it
+      count_preemption(*entry, preempted_next_);  // a step that was lost may have had it
       send_back(*entry, true);
     }
   }
   for (Entry* entry : waiting_) {
     if (entry->in_cache) (void)cache_.abort(entry->id);
     entry->in_cache = entry->looked_at = entry->waits = false;
+    entry->tokens_to_compute = 0;
+    forget_await(*entry);
     entry->sequence.reset();
   }
   std::vector<Entry*> prefetching;

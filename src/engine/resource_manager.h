@@ -16,7 +16,8 @@
 // add() and abort() may be called at any moment of it.
 //
 // A request waits in order of (priority, arrival) → its missing blocks are fetched from the store
-// into the host tier while it waits → it is admitted: device blocks for what is hit and for its
+// into the host tier while it waits, and what a request before it is computing just now is not
+// computed twice → it is admitted: device blocks for what is hit and for its
 // first chunk, never for content that turns out not to exist → what is hit is loaded, with a
 // deadline → the rest of the prompt is computed in chunks, within the token budget and beside the
 // decodes of others → it decodes. When the pool runs out, the request that is last in that order is
@@ -48,7 +49,6 @@
 
 #include "engine/block_table.h"
 #include "engine/engine_request.h"
-#include "engine/load_advice.h"
 #include "engine/prefix_cache.h"
 
 namespace tiercel {
@@ -81,6 +81,10 @@ struct ResourceManagerConfig {
   uint32_t looks_per_step_max = 16;
   // Blocks of those; the step's last look may exceed it.
   uint32_t look_blocks_per_step_max = 4096;
+  // A request that lacks so many tokens at least which one before it is computing just now waits
+  // for them, no longer than it would take to compute them; 0: never. Waiting costs a step, so this
+  // is about what a step costs beside its prefill, in tokens; at most 2^24.
+  uint32_t await_tokens_min = 1024;
 
   // kInvalid with the option's name, the value and the allowed range.
   Status validate() const;
@@ -129,23 +133,23 @@ struct ResourceManagerStats {
   uint64_t device_hit_tokens = 0, loaded_tokens = 0;  // by admissions
   uint64_t prefetches = 0, prefetches_late = 0;       // started; not whole at the deadline
   uint64_t loads = 0, loads_short = 0;                // started; brought less than was ready
-  uint64_t shared_waits = 0;   // admissions put off because another request loads the same blocks
-  uint64_t blocks_parted = 0;  // positions whose device blocks were left to a late load
-  uint64_t lost_tokens = 0;    // scheduled, but not computed (fail_step, or no result)
+  uint64_t shared_waits = 0;    // admissions put off because another request loads the same blocks
+  uint64_t computed_waits = 0;  // the same, because another request computes them
+  uint64_t computed_waits_vain = 0;  // of these: it has ended before, or its time was over
+  uint64_t blocks_parted = 0;        // positions whose device blocks were left to a late load
+  uint64_t lost_tokens = 0;          // scheduled, but not computed (fail_step, or no result)
   // Gauges.
   uint64_t waiting = 0, prefetching = 0, loading = 0, running = 0, handing_over = 0;
 };
 
 class ResourceManager {
  public:
-  // All of them are borrowed and must outlive the object: the cache, `prefix` over it,
-  // their clock, and `advice` (null: none). Nobody else may poll `cache` or
-  // `prefix`, or admit requests there. kInvalid for a role other than mixed without a store, and as
-  // ResourceManagerConfig::validate.
+  // All of them are borrowed and must outlive the object: the cache, `prefix` over it, and their
+  // clock. Nobody else may poll `cache` or `prefix`, or admit requests there. kInvalid for a role
+  // other than mixed without a store, and as ResourceManagerConfig::validate.
   static Result<std::unique_ptr<ResourceManager>> create(const ResourceManagerConfig& config,
                                                          Cache& cache, PrefixCache& prefix,
-                                                         const Clock& clock,
-                                                         LoadAdvice* advice = nullptr);
+                                                         const Clock& clock);
   virtual ~ResourceManager() = default;
 
   // Takes a request; its full blocks are hashed now. kInvalid, with the value and what is allowed:

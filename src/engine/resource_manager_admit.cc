@@ -23,6 +23,11 @@ void ResourceManagerImpl::admit_waiting() {
   bool has_room = !is_short_;
   uint32_t walked = 0;
   uint32_t waiters = 0;
+  awaits_end_ = kNoDeadline;
+  ahead_ = TokensAhead(config_.step_tokens_max, config_.prefill_chunk_tokens_max);
+  for (const Entry* entry : running_) {
+    if (entry->state == RequestState::kRunning) ahead_.add(entry->pending_tokens());
+  }
   auto at = waiting_.begin();
   while (at != waiting_.end() && walked < kWalkMax && waiters < kWaitersMax) {
     Entry& entry = **at++;  // a look may take it out
@@ -33,18 +38,31 @@ void ResourceManagerImpl::admit_waiting() {
       }
       entry.waits = false;
     }
+    if (entry.awaits && still_awaits(entry)) {
+      ++waiters;
+      continue;
+    }
     ++walked;
     const bool may_begin = has_room && running_.size() < config_.running_max;
     const bool may_prefetch =
         with_store_ && !entry.looked_at && prefetching_ < config_.prefetching_max;
-    if (!may_begin && !may_prefetch) continue;
+    if (!may_begin && !may_prefetch) {
+      ahead_.add(entry.tokens_to_compute);
+      continue;
+    }
     if (looks == config_.looks_per_step_max || look_blocks >= config_.look_blocks_per_step_max) {
       has_more_to_look_at_ = true;
       return;
     }
     ++looks;
     look_blocks += entry.tokens.size() / block_tokens_;
-    if (look_at(entry, may_begin) == Look::kNoRoom) has_room = false;
+    const Look look = look_at(entry, may_begin);
+    if (look == Look::kNoRoom) has_room = false;
+    // Who loads, waits for the store or for another request is not counted: rather too little.
+    if (look == Look::kGone ? entry.state == RequestState::kRunning
+                            : !entry.waits && !entry.awaits) {
+      ahead_.add(look == Look::kGone ? entry.pending_tokens() : entry.tokens_to_compute);
+    }
   }
 }
 
@@ -87,33 +105,24 @@ ResourceManagerImpl::Look ResourceManagerImpl::look_at(Entry& entry, bool may_be
   }
   const auto keys = loadable_keys(entry);
   const PrefixCache::DeviceMatch device = prefix_.match(keys);
-  if (places_.size() < keys.size()) places_.resize(keys.size());
-  LoadQuestion question;
-  question.places = std::span(places_).first(advice_ == nullptr ? 0 : keys.size());
-  const Match match =
-      cache_.match(keys, device.blocks, std::span(places_).first(question.places.size()));
-  question.request = entry.id;
-  question.device_blocks = device.blocks;
-  question.ready_blocks = match.ready_blocks;
-  question.possible_blocks = match.possible_blocks;
-  question.token_count = entry.tokens.size();
-  question.now = clock_.now();
-  if (!entry.looked_at) {
-    entry.looked_at = true;
-    if (start_prefetch(entry, question)) return Look::kGone;
-  }
+  const Match match = cache_.match(keys, device.blocks);
+  const Found found{device.blocks, device.unused, match.ready_blocks, match.possible_blocks};
+  entry.tokens_to_compute = entry.tokens.size() - tokens_of_blocks(entry, found.ready_blocks);
+  if (!entry.looked_at && start_prefetch(entry, found)) return Look::kGone;
   if (!may_begin) return Look::kPassed;
-  return admit(entry, question, device.unused);
+  return admit(entry, found);
 }
 
-bool ResourceManagerImpl::start_prefetch(Entry& entry, const LoadQuestion& question) {
-  if (question.possible_blocks <= question.ready_blocks) return false;
-  if (prefetching_ >= config_.prefetching_max) return false;
-  if (advice_ != nullptr && !advice_->prefetch_pays(question)) return false;
+bool ResourceManagerImpl::start_prefetch(Entry& entry, const Found& found) {
+  const bool wants = found.possible_blocks > found.ready_blocks;
+  // That too many wait for the store decides nothing: if it finds no room now, it asks again.
+  if (wants && prefetching_ >= config_.prefetching_max) return false;
+  entry.looked_at = true;
+  if (!wants) return false;
   entry.in_cache = true;
-  const auto started =
-      cache_.prefetch(entry.id, loadable_keys(entry).first(question.possible_blocks),
-                      question.device_blocks, question.now + config_.prefetch_deadline);
+  const auto started = cache_.prefetch(
+      entry.id, loadable_keys(entry).first(found.possible_blocks), found.device_blocks,
+      clock_.now() + config_.prefetch_deadline, prefill_time(ahead_.tokens()));
   if (!started || !*started) return false;
   ++stats_.prefetches;
   ++prefetching_;
@@ -132,21 +141,18 @@ uint64_t ResourceManagerImpl::promised_blocks() const {
   return blocks;
 }
 
-ResourceManagerImpl::Look ResourceManagerImpl::admit(Entry& entry, const LoadQuestion& question,
-                                                     uint32_t unused_blocks) {
+ResourceManagerImpl::Look ResourceManagerImpl::admit(Entry& entry, const Found& found) {
   const auto keys = loadable_keys(entry);
-  uint32_t wanted = question.ready_blocks;
-  if (advice_ != nullptr && wanted > question.device_blocks) {
-    wanted = std::clamp(advice_->blocks_to_load(question), question.device_blocks, wanted);
-  }
-  const bool loads = wanted > question.device_blocks;
+  const uint32_t wanted = found.ready_blocks;
+  const bool loads = wanted > found.device_blocks;
   if (!loads && budget_ == 0) return Look::kNoRoom;
-  if (loads && announced_.contains(keys[question.device_blocks])) {
+  if (loads && announced_.contains(keys[found.device_blocks])) {
     entry.waits = true;
-    entry.awaited_key = keys[question.device_blocks];
+    entry.awaited_key = keys[found.device_blocks];
     ++stats_.shared_waits;
     return Look::kPassed;
   }
+  if (begin_await(entry, found)) return Look::kPassed;
   entry.loads_partial = wanted > 0 && entry.partial_key == keys[wanted - 1];
   const uint64_t hit_tokens = tokens_of_blocks(entry, wanted);
   const uint64_t chunk =
@@ -155,7 +161,7 @@ ResourceManagerImpl::Look ResourceManagerImpl::admit(Entry& entry, const LoadQue
   if (!running_.empty()) {
     // Room for the whole prompt, though it is taken chunk by chunk: whoever begins without it will
     // soon preempt, or be preempted.
-    const uint64_t shared = question.device_blocks - unused_blocks;
+    const uint64_t shared = found.device_blocks - found.unused_blocks;
     const uint64_t needed = blocks_of(entry.tokens.size()) - shared;
     if (needed + promised_blocks() > prefix_.available_blocks()) return Look::kNoRoom;
   }
@@ -168,13 +174,15 @@ ResourceManagerImpl::Look ResourceManagerImpl::admit(Entry& entry, const LoadQue
   entry.in_cache = false;  // PrefixCache ends its life there from now on
   entry.device_blocks = blocks;
   entry.hit_blocks = entry.shared_blocks = admission->device_blocks;
+  entry.prefill_blocks = static_cast<uint32_t>(
+      std::min<size_t>(entry.sequence->keys().size(), entry.tokens.size() / block_tokens_));
   entry.computed_tokens = uint64_t{admission->device_blocks} * block_tokens_;
   entry.table = admission->block_table;
   ++stats_.admitted;
   stats_.device_hit_tokens += entry.computed_tokens;
   if (entry.finished.preemptions == 0) entry.finished.device_hit_tokens = entry.computed_tokens;
   if (loads) {
-    const auto started = prefix_.load(entry.id, question.now + config_.load_deadline);
+    const auto started = prefix_.load(entry.id, clock_.now() + config_.load_deadline);
     if (started && *started > 0) {
       ++stats_.loads;
       entry.state = RequestState::kLoading;
@@ -186,6 +194,7 @@ ResourceManagerImpl::Look ResourceManagerImpl::admit(Entry& entry, const LoadQue
   }
   if (entry.loads_partial) prefix_.forget_partial(entry.id);
   entry.loads_partial = false;
+  tell_computing(entry);
   (void)schedule_one(entry, budget_);
   return Look::kGone;
 }

@@ -34,7 +34,8 @@ std::string ResourceManagerImpl::check() const {
     return fmt::format("{} requests have device blocks, running_max is {}", running_.size(),
                        config_.running_max);
   }
-  uint64_t prefetching = 0, handing_over = 0, with_blocks = 0, waiting = 0, announcing = 0;
+  uint64_t prefetching = 0, handing_over = 0, with_blocks = 0, waiting = 0, announcing = 0,
+           computing = 0;
   for (const auto& [id, owned] : entries_) {
     const Entry& entry = *owned;
     const auto wrong = [&](std::string_view what) {
@@ -50,6 +51,17 @@ std::string ResourceManagerImpl::check() const {
       }
       if (entry.state != RequestState::kLoading) return wrong("announces a load that has ended");
     }
+    if (entry.computes) {
+      ++computing;
+      const auto found = computing_.find(entry.computing_key);
+      if (found == computing_.end() || found->second != &entry) {
+        return wrong("does not compute what it says");
+      }
+      if (entry.state != RequestState::kRunning || entry.is_private) {
+        return wrong("says that it computes something for others");
+      }
+    }
+    if (entry.awaits && entry.state != RequestState::kWaiting) return wrong("awaits another one");
     if (entry.computed_tokens >= entry.tokens.size()) return wrong("has nothing left to compute");
     switch (entry.state) {
       case RequestState::kWaiting:
@@ -92,12 +104,12 @@ std::string ResourceManagerImpl::check() const {
   }
   if (prefetching != prefetching_ || handing_over != handing_over_.size() ||
       with_blocks != running_.size() || waiting != waiting_.size() ||
-      announcing != announced_.size()) {
+      announcing != announced_.size() || computing != computing_.size()) {
     return fmt::format(
-        "counted are {} waiting, {} prefetching, {} with blocks, {} handing over, {} announcing; "
-        "there are {}, {}, {}, {}, {}",
+        "counted are {} waiting, {} prefetching, {} with blocks, {} handing over, {} announcing, "
+        "{} computing; there are {}, {}, {}, {}, {}, {}",
         waiting_.size(), prefetching_, running_.size(), handing_over_.size(), announced_.size(),
-        waiting, prefetching, with_blocks, handing_over, announcing);
+        computing_.size(), waiting, prefetching, with_blocks, handing_over, announcing, computing);
   }
   if (!ending_.empty() && !is_open_) return "requests wait for the end of a step that is not open";
   return {};

@@ -29,6 +29,7 @@ Status ResourceManagerConfig::validate() const {
   TIERCEL_TRY(in_range("prefetching_max", prefetching_max, 0, uint64_t{1} << 20));
   TIERCEL_TRY(in_range("looks_per_step_max", looks_per_step_max, 1, uint64_t{1} << 20));
   TIERCEL_TRY(in_range("look_blocks_per_step_max", look_blocks_per_step_max, 1, uint64_t{1} << 30));
+  TIERCEL_TRY(in_range("await_tokens_min", await_tokens_min, 0, uint64_t{1} << 24));
   TIERCEL_TRY(is_deadline("load_deadline", load_deadline));
   TIERCEL_TRY(is_deadline("prefetch_deadline", prefetch_deadline));
   TIERCEL_TRY(is_deadline("hand_over_deadline", hand_over_deadline));

@@ -5,6 +5,7 @@
 //   resource_manager.cc           add, abort, complete, ends of requests
 //   resource_manager_schedule.cc  what runs: chunks, decodes, preemption
 //   resource_manager_admit.cc     what may begin: prefetch, admission, load
+//   resource_manager_await.cc     who waits for what another request is computing
 //   resource_manager_roles.cc     hand-over from a prefill to a decode instance
 //   resource_manager_check.cc     figures and invariants
 //
@@ -23,6 +24,7 @@
 
 #include "engine/engine_protections.h"
 #include "engine/resource_manager.h"
+#include "engine/tokens_ahead.h"
 
 namespace tiercel {
 
@@ -35,7 +37,8 @@ struct EngineEntry {
   std::vector<SequenceItem> items;
   std::vector<TokenId> tokens;  // the prompt, then the outputs
   uint64_t prompt_tokens = 0;
-  uint64_t tokens_max = 0;                                  // it ends when it has so many,
+  uint64_t given_tokens = 0;  // the prompt, and the outputs that it came with
+  uint64_t tokens_max = 0;    // it ends when it has so many,
   FinishReason at_tokens_max = FinishReason::kOutputLimit;  // for this reason
   std::optional<BlockKey> partial_key;  // of the prompt's last block, where roles need it
   std::optional<Sequence> sequence;     // of the tokens that may be shared; none: to be made anew
@@ -43,21 +46,30 @@ struct EngineEntry {
   RequestState state = RequestState::kWaiting;
   bool is_private = false;    // its KV is of more than one namespace
   bool has_computed = false;  // something, since it was admitted
-  bool looked_at = false;     // whether to prefetch for it has been decided
-  bool in_cache = false;      // Cache knows it, though it is not admitted
+  bool was_scheduled = false;
+  bool looked_at = false;  // whether to prefetch for it has been decided
+  bool in_cache = false;   // Cache knows it, though it is not admitted
   bool in_batch = false;
   bool loads_partial = false;  // the last key of its load is partial_key
   bool waits = false;          // until nobody loads `awaited_key`
   bool announces = false;      // loads `announced_key` and what is behind
+  bool computes = false;       // stands in `computing_` under `computing_key`
+  bool awaits = false;         // that `awaited` has computed its first `awaited_blocks`
   uint32_t batch_tokens = 0;   // in the open batch
   uint64_t validation = 0;     // the complete() that has seen a result for it
   uint64_t computed_tokens = 0;
-  uint32_t device_blocks = 0;  // positions with a device block
-  uint32_t hit_blocks = 0;     // positions that were on the device at admission
-  uint32_t shared_blocks = 0;  // positions that have been offered to others
-  uint32_t stored_blocks = 0;  // while handing over: leading ones that the store is known to have
+  uint32_t device_blocks = 0;   // positions with a device block
+  uint32_t hit_blocks = 0;      // positions that were on the device at admission
+  uint32_t shared_blocks = 0;   // positions that have been offered to others
+  uint32_t prefill_blocks = 0;  // while it runs: full blocks of the tokens it was admitted with
+  uint32_t stored_blocks = 0;   // while handing over: leading ones that the store is known to have
   BlockTable table;
-  BlockKey awaited_key, announced_key;
+  BlockKey awaited_key, announced_key, computing_key;
+  uint64_t tokens_to_compute = 0;  // while it waits: as of the last look; 0: not known
+  RequestId awaited;
+  uint64_t awaited_arrival = 0;           // tells its lives apart
+  uint32_t awaited_blocks = 0;            // 0: for nobody since the last look
+  std::optional<TimePoint> awaits_until;  // of all waits until one has brought something
 
   FinishedRequest finished;  // grows as it lives
 
@@ -68,7 +80,7 @@ class ResourceManagerImpl final : public ResourceManager {
  public:
   ResourceManagerImpl(const EngineProtections& protections, const ResourceManagerConfig& config,
                       const Namespace& name_space, Cache& cache, PrefixCache& prefix,
-                      const Clock& clock, LoadAdvice* advice);
+                      const Clock& clock);
 
   Status add(EngineRequest request) override;
   Status abort(RequestId request) override;
@@ -92,6 +104,13 @@ class ResourceManagerImpl final : public ResourceManager {
   };
   enum class Room : uint8_t { kGiven, kNotNow, kPreempted };
   enum class Look : uint8_t { kGone, kPassed, kNoRoom };
+  // What a look has found of a request's leading blocks.
+  struct Found {
+    uint32_t device_blocks = 0;    // on the device
+    uint32_t unused_blocks = 0;    // of these: in no request's use
+    uint32_t ready_blocks = 0;     // can be loaded now, those on the device included
+    uint32_t possible_blocks = 0;  // the same after a prefetch, if the store has them all
+  };
 
   // resource_manager.cc
   Status check_request(const EngineRequest& request) const;
@@ -114,6 +133,8 @@ class ResourceManagerImpl final : public ResourceManager {
   void close_step();
   void take_from_running(Entry& entry);
   void unannounce(Entry& entry);
+  // It has lost its device blocks, or is about to: to be told in the list of a batch.
+  void count_preemption(Entry& entry, std::vector<RequestId>& told);
   // Gives its device blocks back and waits again. `drop`: its queued saves are dropped.
   void send_back(Entry& entry, bool drop);
   bool is_ending(RequestId id) const;
@@ -138,9 +159,20 @@ class ResourceManagerImpl final : public ResourceManager {
   // hold all that the token behind it sees.
   bool window_reaches(uint64_t token_count) const;
   uint64_t tokens_of_blocks(const Entry& entry, uint32_t blocks) const;
-  bool start_prefetch(Entry& entry, const LoadQuestion& question);
-  Look admit(Entry& entry, const LoadQuestion& question, uint32_t unused_blocks);
+  bool start_prefetch(Entry& entry, const Found& found);
+  Look admit(Entry& entry, const Found& found);
   uint64_t promised_blocks() const;
+
+  // resource_manager_await.cc
+  // Tells others which block it computes next, as far as there is one.
+  void tell_computing(Entry& entry);
+  void stop_computing(Entry& entry);
+  // Whether it waits from now on for one that comes before it and computes what it lacks.
+  bool begin_await(Entry& entry, const Found& found);
+  bool still_awaits(Entry& entry);
+  void forget_await(Entry& entry);
+  // What the engine takes for so many tokens of prefill, as far as is known.
+  Duration prefill_time(uint64_t tokens) const;
 
   const EngineProtections protections_;
   const ResourceManagerConfig config_;
@@ -150,7 +182,6 @@ class ResourceManagerImpl final : public ResourceManager {
   Cache& cache_;
   PrefixCache& prefix_;
   const Clock& clock_;
-  LoadAdvice* const advice_;
 
   std::unordered_map<RequestId, std::unique_ptr<Entry>> entries_;
   std::set<Entry*, ComesBefore> waiting_;
@@ -159,6 +190,7 @@ class ResourceManagerImpl final : public ResourceManager {
   std::unordered_map<BlockKey, Entry*> announced_;  // first block of each load
   std::deque<FinishedRequest> finished_;
   std::vector<Sequence> spare_sequences_;  // of requests that have ended, for their memory
+  std::unordered_map<BlockKey, Entry*> computing_;  // first block that is not shared yet
   uint32_t prefetching_ = 0;
   std::vector<Entry*> handing_over_;  // in order of hand-over
   uint64_t last_arrival_ = 0;
@@ -175,8 +207,9 @@ class ResourceManagerImpl final : public ResourceManager {
   uint32_t decodes_left_ = 0;              // requests behind that will want one token
   bool is_short_ = false;                  // some request found no room in this step
   bool has_more_to_look_at_ = false;
+  TokensAhead ahead_;  // of those who run, and of those who wait before the present look
+  TimePoint awaits_end_ = kNoDeadline;  // when the first of those who await gives up
   std::optional<TimePoint> wait_for_leaving_until_;
-  std::vector<BlockPlace> places_;     // scratch
   std::vector<BlockKey> keys_;         // scratch
   std::array<CacheEvent, 64> events_;  // scratch
 

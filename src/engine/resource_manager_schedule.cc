@@ -87,6 +87,7 @@ void ResourceManagerImpl::on_load_done(Entry& entry, const CacheEvent& event) {
   entry.loads_partial = false;
   entry.state = RequestState::kRunning;
   share(entry);  // others wait for what it has loaded
+  tell_computing(entry);
 }
 
 void ResourceManagerImpl::schedule_running() {
@@ -124,7 +125,7 @@ ResourceManagerImpl::Room ResourceManagerImpl::schedule_one(Entry& entry, uint32
   entry.in_batch = true;
   entry.batch_tokens = static_cast<uint32_t>(count);
   budget_ -= entry.batch_tokens;
-  if (entry.finished.first_scheduled == TimePoint{}) entry.finished.first_scheduled = clock_.now();
+  if (!std::exchange(entry.was_scheduled, true)) entry.finished.first_scheduled = clock_.now();
   ScheduledRequest& scheduled = scheduled_.emplace_back();
   scheduled.id = entry.id;
   scheduled.first_token = entry.computed_tokens;
@@ -169,9 +170,7 @@ void ResourceManagerImpl::preempt(Entry& entry) {
   if (entry.state == RequestState::kRunning && entry.pending_tokens() == 1 && decodes_left_ > 0) {
     --decodes_left_;
   }
-  preempted_.push_back(entry.id);
-  ++entry.finished.preemptions;
-  ++stats_.preempted;
+  count_preemption(entry, preempted_);
   send_back(entry, !config_.save_preempted);
 }
 
@@ -182,6 +181,7 @@ TimePoint ResourceManagerImpl::next_deadline() const {
     next = std::min(next, entry->finished.ended + config_.hand_over_deadline);
   }
   if (wait_for_leaving_until_) next = std::min(next, *wait_for_leaving_until_);
+  next = std::min(next, awaits_end_);
   return next;
 }
 

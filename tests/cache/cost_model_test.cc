@@ -211,6 +211,44 @@ TEST(CostModel, WhatTheRequestWaitsAnywayCostsNothing) {
   EXPECT_EQ(model.choose(question).blocks_chosen, 8u);
 }
 
+TEST(CostModel, APrefetchIsSeenAtAPollAndItsAnswerOnePollBefore) {
+  const CostModel model(test_costs(), kBlockTokens);
+  // So small that they come at once; computing the four blocks takes 205 ms.
+  const auto known = works_over(std::vector<TransferPath>(4, kStore), 4096);
+  CutQuestion question = question_of(known);
+  question.staged = true;
+  EXPECT_EQ(model.choose(question).blocks_chosen, 4u);
+  question.poll = 120ms;
+  EXPECT_EQ(model.choose(question).blocks_chosen, 4u);
+  EXPECT_GE(model.choose(question).load_expected, 120ms);
+  auto unknown = known;
+  for (size_t i = 1; i < unknown.size(); ++i) {
+    unknown[i].units[static_cast<size_t>(kAsk)] = i;
+  }
+  question.works = unknown;
+  EXPECT_EQ(model.choose(question).blocks_chosen, 0u) << "two polls";
+  question.wait = 240ms;
+  EXPECT_EQ(model.choose(question).blocks_chosen, 4u);
+}
+
+TEST(CostModel, ASlowPriorIsPutRightByTransfersShorterThanAPoll) {
+  LoadOrRecomputeConfig config = test_costs();
+  CostModel model(config, kBlockTokens);
+  const double prior = config.transfers[static_cast<size_t>(kStore)].units_per_second;
+  TimePoint now{};
+  // Five times as fast as the prior, and seen every 100 ms: four blocks in some 55 ms.
+  for (int i = 0; i < 4; ++i) {
+    const auto sent = model.submitted(kStore, 4 * kBlockBytes, now);
+    const TimePoint before = now;
+    now += 100ms;
+    for (int block = 0; block < 4; ++block) model.left(kStore, kBlockBytes, true);
+    model.ended(kStore, sent, 4 * kBlockBytes, Code::kOk, before, now);
+  }
+  const double rate =
+      model.estimates().transfers[static_cast<size_t>(kStore)].rate.units_per_second;
+  EXPECT_GE(rate, 3.5 * prior);
+}
+
 TEST(CostModel, WhatIsOnItsWayAlreadyCountsAsQueue) {
   CostModel model(test_costs(), kBlockTokens);
   const auto works = works_over(std::vector<TransferPath>(4, kDisk), kBlockBytes);

@@ -26,7 +26,7 @@ struct ManagerSetup {
   bool with_store = false;
   KvSpec spec = test_spec();  // blocks of 4 tokens
   ResourceManagerConfig manager;
-  LoadAdvice* advice = nullptr;
+  LoadOrRecomputeConfig costs;
 };
 
 class ManagerFixture : public CacheFixture {
@@ -42,10 +42,11 @@ class ManagerFixture : public CacheFixture {
         setup.spec.groups.size(),
         std::vector<uint64_t>(setup.ranks, AttentionModel::block_bytes(kBlockTokens)));
     config.device_blocks = setup.device_blocks;
+    config.load_or_recompute = setup.costs;
     open(config);
     prefix = *PrefixCache::create(config, *cache);
     model = std::make_unique<AttentionModel>(config.spec, setup.ranks, setup.device_blocks);
-    auto created = ResourceManager::create(setup.manager, *cache, *prefix, clock, setup.advice);
+    auto created = ResourceManager::create(setup.manager, *cache, *prefix, clock);
     ASSERT_TRUE(created) << created.error().to_string();
     manager = *std::move(created);
     host_.clear();
@@ -145,6 +146,13 @@ class ManagerFixture : public CacheFixture {
     }
   }
 
+  // One step, in which everything that has begun is carried out, and what comes of it.
+  void run_once() {
+    carry_out_everything();
+    step();
+    carry_out_everything();
+    step();
+  }
   // Steps, with every transfer at once, until nothing lives and nothing moves.
   void run_to_end(int steps_max = 2000) {
     for (int i = 0; i < steps_max; ++i) {

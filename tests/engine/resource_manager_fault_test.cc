@@ -308,10 +308,14 @@ TEST_F(ResourceManagerFaultTest, WeightsThatChangeInMidLoadLetTheRequestBeginAne
   manager->weights_changed(*make_namespace(spec));
   check();
   EXPECT_EQ(state(1), RequestState::kWaiting);
+  EXPECT_EQ(manager->stats().preempted, 1u) << "it has lost its device blocks";
   carry_out_all(OpKind::kLoad);
+  const Batch& next = manager->schedule();
+  EXPECT_EQ(std::vector(next.preempted.begin(), next.preempted.end()), std::vector{RequestId(1)});
   run_to_end();
   ASSERT_EQ(finished.size(), 1u);
   EXPECT_EQ(finished[0].outputs, AttentionModel::outputs_of(request(1, 17), 1, 4));
+  EXPECT_EQ(finished[0].preemptions, 1u);
   check_calm();
 }
 

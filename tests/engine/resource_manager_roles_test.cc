@@ -44,11 +44,14 @@ TEST_F(ResourceManagerRolesTest, TheDecodeInstanceComputesNothingOfThePrompt) {
     const EngineRequest wanted = request(tokens, tokens, tokens * 1000, 6);
     const EngineRequest rest = prefilled(wanted);
     open_role(EngineRole::kDecode, 2);
+    clock.advance(std::chrono::milliseconds(7));
     ASSERT_TRUE(add(rest));
     while (step() == 0) carry_out_everything();
+    const TimePoint first_token = clock.now();
     EXPECT_EQ(manager->stats().scheduled_tokens, 1u) << tokens << " tokens";
     run_to_end();
     ASSERT_EQ(finished.size(), 1u);
+    EXPECT_EQ(finished[0].first_token, first_token) << "the first that was sampled here";
     EXPECT_EQ(finished[0].loaded_tokens, tokens);
     EXPECT_EQ(finished[0].outputs.size(), 6u);
     check_calm();

@@ -69,7 +69,7 @@ EngineInstance::EngineInstance(const SimConfig& config, EngineRole role, const S
   ResourceManagerConfig manager = config.engine->manager;
   manager.role = role;
   manager_ = must(EngineFactory::create_resource_manager(sabotage.engine, manager, *cache_,
-                                                         *prefix_, world.clock, nullptr));
+                                                         *prefix_, world.clock));
 }
 
 EngineInstance::~EngineInstance() {
@@ -240,6 +240,8 @@ void EngineInstance::count(Coverage& coverage) const {
   coverage["manager.prefetches"] += stats.prefetches;
   coverage["manager.prefetches_late"] += stats.prefetches_late;
   coverage["manager.shared_waits"] += stats.shared_waits;
+  coverage["manager.computed_waits"] += stats.computed_waits;
+  coverage["manager.computed_waits_vain"] += stats.computed_waits_vain;
   coverage["manager.blocks_parted"] += stats.blocks_parted;
   coverage["manager.lost_tokens"] += stats.lost_tokens;
   coverage["manager.finished"] += stats.finished;

@@ -178,6 +178,7 @@ SimConfig engine_config(std::string name, std::string about) {
   engine.manager.hand_over_deadline = milliseconds(400);
   engine.manager.prefetching_max = 3;
   engine.manager.looks_per_step_max = 4;
+  engine.manager.await_tokens_min = 4;
   config.engine = engine;
   return config;
 }
@@ -205,6 +206,12 @@ void add_engine_configs(std::vector<SimConfig>& configs) {
         engine_config("engine-store-faults", "a store that fails, hangs and damages");
     with_store(config, "lru");
     config.corruption = true;
+    configs.push_back(config);
+  }
+  {
+    SimConfig config = engine_config("engine-costs", "loads only what is worth it");
+    with_store(config, "lru");
+    with_costs(config);
     configs.push_back(config);
   }
   {

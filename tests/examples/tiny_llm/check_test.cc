@@ -41,7 +41,7 @@ std::unique_ptr<CheckWorld> make_world(const Shape& shape, PlantedFault fault,
 
 std::string complaints(const CaseOutcome& outcome) {
   std::string text;
-  for (const auto& list : {outcome.findings.complaints, outcome.complaints}) {
+  for (const auto& list : {outcome.findings.complaints, outcome.complaints, outcome.unproven}) {
     for (const std::string& complaint : list) text += complaint + "\n";
   }
   return text;
@@ -125,11 +125,44 @@ TEST(CheckProgramTest, RefusesWhatItCannotDo) {
         std::pair("--check --attention full --kv fp32 --ranks 1 --only 'device, pre' --plant "
                   "stale-weights",
                   "no configuration had a place for it"),
+        std::pair("--check --store nonsense:x --only device", "unknown store 'nonsense'"),
+        std::pair("--check --disk-path /proc/nothing --only disk",
+                  "disk_path: \"/proc/nothing\" cannot be used: "),
         std::pair("--check --layers 0", "layers is \"0\"; allowed: 2 to 64")}) {
     const auto outcome = testing::run_shell(program + " " + arguments);
     EXPECT_EQ(outcome.status, 2) << arguments;
     EXPECT_NE(outcome.text.find(message), std::string::npos) << outcome.text;
+    // Whether a fault has a place only the configurations can tell.
+    const bool is_late = std::string_view(arguments).find("stale-weights") != std::string::npos;
+    EXPECT_EQ(outcome.text.find("configuration  ") != std::string::npos, is_late) << outcome.text;
   }
+}
+
+TEST(CheckProgramTest, SaysNotProvenWhereNothingDiffersAndNotAllWasSeen) {
+  // Everything that is asked of this store fails at once.
+  const auto outcome = testing::run_shell(
+      testing::binary_path("tiercel-tiny") +
+      " --check --attention full --kv fp32 --ranks 1 --only '+ store, two' --store "
+      "'faulty+memory:none?fault_error=1'");
+  EXPECT_EQ(outcome.status, 1) << outcome.text;
+  EXPECT_NE(outcome.text.find("not proven: saw no block from the store"), std::string::npos)
+      << outcome.text;
+  EXPECT_NE(outcome.text.find("NOT PROVEN"), std::string::npos) << outcome.text;
+  EXPECT_EQ(outcome.text.find("WRONG"), std::string::npos) << outcome.text;
+}
+
+TEST(CheckProgramTest, StoppedItLeavesNoFolderBehind) {
+  const testing::TempFolder folder;
+  // Far more than it comes to before the signal; it is stopped as soon as its folder is there.
+  const auto outcome = testing::run_shell(
+      "export TMPDIR=" + folder.path("") + "; " + testing::binary_path("tiercel-tiny") +
+      " --check --more-requests 200 & pid=$!; until ls " + folder.path("") +
+      "tiercel-tiny-* >/dev/null 2>&1; do kill -0 $pid || exit 99; done; kill -TERM $pid; wait "
+      "$pid; "
+      "echo status $?; ls " +
+      folder.path(""));
+  EXPECT_NE(outcome.text.find("status 130"), std::string::npos) << outcome.text;
+  EXPECT_EQ(outcome.text.find("tiercel-tiny-"), std::string::npos) << outcome.text;
 }
 
 }  // namespace
