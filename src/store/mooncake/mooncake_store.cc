@@ -306,7 +306,7 @@ void MooncakeStore::take_replies(TimePoint now) {
 }
 
 void MooncakeStore::finish(Chunk& chunk, const Message& reply, TimePoint now) {
-  last_call_time_ = Duration(static_cast<Duration::rep>(reply.busy_ns));
+  counts_.service_time += Duration(static_cast<Duration::rep>(reply.busy_ns));
   uint64_t offset = chunk.buffer_offset;
   size_t full = 0;
   for (size_t i = 0; i < chunk.items.size(); ++i) {
@@ -420,6 +420,7 @@ bool MooncakeStore::dispatch_one(std::unique_ptr<Chunk>& chunk, TimePoint now) {
     return false;
   }
   chunk->sent = now;
+  ++counts_.messages;
   if (is_put(chunk->kind)) ++puts_in_flight_;
   in_flight_.emplace(id, std::move(chunk));
   return true;

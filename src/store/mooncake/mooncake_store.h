@@ -64,8 +64,6 @@ class MooncakeStore final : public Store {
 
   // For tests and reports.
   const Sidecar& sidecar() const { return *sidecar_; }
-  // Of the last call that came back: how long it was with Mooncake.
-  Duration last_call_time() const { return last_call_time_; }
 
  private:
   struct Item {
@@ -156,7 +154,6 @@ class MooncakeStore final : public Store {
   bool is_announced_ = false;
   TimePoint armed_ = kNoDeadline;
   StoreStats counts_;
-  Duration last_call_time_{0};
   std::vector<mooncake::Message> replies_;  // kept for its memory
 };
 
