@@ -23,8 +23,14 @@ namespace {
 
 constexpr double kGiB = 1024.0 * 1024 * 1024;
 constexpr double kMicrosecondsPerSecond = 1e6;
+// A pair of processes that moves bytes runs now faster, now slower by half, for as long as it lives
+// (on which processors its threads have come to stand), whoever's it is. So no pair counts for
+// long.
+constexpr uint32_t kRoundsOfAProcess = 5;
 constexpr std::array<uint64_t, 3> kPayloads = {1u << 20, 256u << 10, 64u << 10};
+// One message, also of puts.
 constexpr uint32_t kHopBlocks = 32;
+constexpr uint64_t kHopPayload = 64u << 10;
 constexpr uint32_t kQuestionBlocks = 300;
 constexpr const char* kUnverified = "ratio_of_means at least 0.95";
 constexpr const char* kVerified = "ratio_of_means at least 0.9";
@@ -46,101 +52,140 @@ double mean_of(const std::vector<double>& values) {
          static_cast<double>(std::max<size_t>(values.size(), 1));
 }
 
-// One payload: the store and the raw client in turns.
-class ShapeBench {
- public:
-  ShapeBench(uint64_t payload_bytes, const BenchOptions& options, const BenchContext& context)
-      : payload_bytes_(payload_bytes),
-        blocks_(blocks_of(payload_bytes, options)),
-        options_(options),
-        context_(context) {}
+// What is compared for one payload, and all that is measured of it.
+struct Contest {
+  std::string name;
+  const char* reach = "";
+  const char* includes = "";
+  bool is_put = false;
+  bool verifies = false;
+  Pairs pairs;
+};
 
-  Status open(const std::string& url) {
-    TIERCEL_TRY_ASSIGN(const StoreUrl read, read_mooncake_url(url, context_.clock));
-    const Namespace name_space = new_namespace(context_.clock);
-    TIERCEL_TRY_ASSIGN(plain_, MooncakeLane::create(url, name_space, payload_bytes_, blocks_, false,
-                                                    context_.clock));
-    TIERCEL_TRY_ASSIGN(verifying_, MooncakeLane::create(url, name_space, payload_bytes_, blocks_,
-                                                        true, context_.clock));
+// The store and the raw client in turns, in processes that live as long as this object.
+class Round {
+ public:
+  static Result<std::unique_ptr<Round>> create(const std::string& url, uint64_t payload_bytes,
+                                               const BenchOptions& options,
+                                               const BenchContext& context) {
+    auto round = std::unique_ptr<Round>(new Round(payload_bytes, options, context));
+    const uint32_t blocks = round->blocks_;
+    TIERCEL_TRY_ASSIGN(const StoreUrl read, read_mooncake_url(url, context.clock));
+    const Namespace name_space = new_namespace(context.clock);
+    TIERCEL_TRY_ASSIGN(round->plain_, MooncakeLane::create(url, name_space, payload_bytes, blocks,
+                                                           false, context.clock));
+    TIERCEL_TRY_ASSIGN(round->verifying_, MooncakeLane::create(url, name_space, payload_bytes,
+                                                               blocks, true, context.clock));
     // Keys as long as ours.
     constexpr size_t kPrefix = ObjectKey::kLength - 64;
-    TIERCEL_TRY_ASSIGN(raw_,
-                       RawMooncakeClient::start(read, plain_->object_bytes() * blocks_,
+    TIERCEL_TRY_ASSIGN(round->raw_,
+                       RawMooncakeClient::start(read, round->plain_->object_bytes() * blocks,
                                                 object_key_prefix(name_space).substr(0, kPrefix)));
-    return {};
+    return round;
   }
 
-  Status run(BenchFigures& figures) {
-    const std::string size = exact_bytes(payload_bytes_);
-    TIERCEL_TRY(measure(
-        "mooncake.put." + size, kUnverified, "the frame checked",
-        [&] { return plain_->remove(blocks_); }, [&] { return plain_->put(blocks_); }, true,
-        figures));
-    TIERCEL_TRY(measure(
-        "mooncake.get." + size, kUnverified, "nothing verified", [&] { return Status(); },
-        [&] { return plain_->get(blocks_); }, false, figures));
-    TIERCEL_TRY(measure(
-        "mooncake.get_verified." + size, kVerified, "frame and checksum of the payload checked",
-        [&] {
-          verifying_->forget_what_was_got();
-          return Status();
-        },
-        [&] { return verifying_->get(blocks_); }, false, figures));
-    TIERCEL_TRY(plain_->remove(blocks_));
-    return raw_->remove(plain_->object_bytes(), blocks_);
-  }
-
- private:
-  template <typename Prepare, typename Move>
-  Status measure(const std::string& name, const char* reach, const char* includes, Prepare prepare,
-                 Move move, bool is_put, BenchFigures& figures) {
+  Status run(Contest& contest, uint32_t rounds) {
+    const double gib = static_cast<double>(payload_bytes_) * blocks_ / kGiB;
     Status failure;
     const auto note = [&failure](Status status) {
       if (failure && !status) failure = std::move(status);
     };
-    const double gib = static_cast<double>(payload_bytes_) * blocks_ / kGiB;
     const Pairs pairs = in_turns(
-        options_.mooncake_rounds, context_,
+        rounds, context_,
         [&] {
           if (!failure) return 0.0;
-          note(prepare());
-          return gib / seconds_of(context_.clock, [&] { note(move()); });
+          note(prepare(contest));
+          return gib / seconds_of(context_.clock, [&] { note(move(contest)); });
         },
         [&] {
           if (!failure) return 0.0;
-          const Result<double> seconds = raw(is_put);
+          const Result<double> seconds = move_raw(contest);
           if (!seconds) note(seconds.error());
           return seconds ? gib / *seconds : 0.0;
         });
     TIERCEL_TRY(failure);
-    figures.push_back(paired_figure(name, "GiB/s", pairs, reach));
-    auto& conditions = figures.back().conditions;
-    conditions.emplace_back("ratio_of_means",
-                            fmt::format("{:.3f}", mean_of(pairs.measured) / mean_of(pairs.limit)));
-    conditions.emplace_back("batch", fmt::format("{} x {}", blocks_, exact_bytes(payload_bytes_)));
-    conditions.emplace_back("object_bytes", std::to_string(plain_->object_bytes()));
-    conditions.emplace_back("includes", includes);
-    conditions.emplace_back("limit_is",
-                            fmt::format("one call of Mooncake's Python client, batch_{}, objects "
-                                        "of the same length, arguments ready",
-                                        is_put ? "put_from" : "get_into"));
+    Pairs& all = contest.pairs;
+    all.measured.insert(all.measured.end(), pairs.measured.begin(), pairs.measured.end());
+    all.limit.insert(all.limit.end(), pairs.limit.begin(), pairs.limit.end());
     return {};
   }
 
-  Result<double> raw(bool is_put) {
-    const uint64_t object_bytes = plain_->object_bytes();
-    if (!is_put) return raw_->get(object_bytes, blocks_);
-    TIERCEL_TRY(raw_->remove(object_bytes, blocks_));
-    return raw_->put(object_bytes, blocks_);
+  Status clean_up() {
+    TIERCEL_TRY(plain_->remove(blocks_));
+    return raw_->remove(plain_->object_bytes(), blocks_);
+  }
+
+  uint64_t object_bytes() const { return plain_->object_bytes(); }
+
+ private:
+  Round(uint64_t payload_bytes, const BenchOptions& options, const BenchContext& context)
+      : payload_bytes_(payload_bytes),
+        blocks_(blocks_of(payload_bytes, options)),
+        context_(context) {}
+
+  Status prepare(const Contest& contest) {
+    if (contest.is_put) return plain_->remove(blocks_);
+    if (contest.verifies) verifying_->forget_what_was_got();
+    return {};
+  }
+  Status move(const Contest& contest) {
+    if (contest.is_put) return plain_->put(blocks_);
+    return (contest.verifies ? verifying_ : plain_)->get(blocks_);
+  }
+  Result<double> move_raw(const Contest& contest) {
+    if (!contest.is_put) return raw_->get(object_bytes(), blocks_);
+    TIERCEL_TRY(raw_->remove(object_bytes(), blocks_));
+    return raw_->put(object_bytes(), blocks_);
   }
 
   const uint64_t payload_bytes_;
   const uint32_t blocks_;
-  const BenchOptions& options_;
   const BenchContext& context_;
   std::unique_ptr<MooncakeLane> plain_, verifying_;
   std::unique_ptr<RawMooncakeClient> raw_;
 };
+
+Status measure_payload(const std::string& url, uint64_t payload_bytes, const BenchOptions& options,
+                       const BenchContext& context, BenchFigures& figures) {
+  const std::string size = exact_bytes(payload_bytes);
+  std::array<Contest, 3> contests = {
+      Contest{"mooncake.put." + size, kUnverified, "the frame checked", true, false, {}},
+      Contest{"mooncake.get." + size, kUnverified, "nothing verified", false, false, {}},
+      Contest{"mooncake.get_verified." + size,
+              kVerified,
+              "frame and checksum of the payload checked",
+              false,
+              true,
+              {}}};
+  uint64_t object_bytes = 0;
+  for (uint32_t done = 0; done < options.mooncake_rounds && !context.stopped();) {
+    const uint32_t rounds = std::min(kRoundsOfAProcess, options.mooncake_rounds - done);
+    TIERCEL_TRY_ASSIGN(const std::unique_ptr<Round> round,
+                       Round::create(url, payload_bytes, options, context));
+    for (Contest& contest : contests) TIERCEL_TRY(round->run(contest, rounds));
+    TIERCEL_TRY(round->clean_up());
+    object_bytes = round->object_bytes();
+    done += rounds;
+  }
+  for (const Contest& contest : contests) {
+    const Pairs& pairs = contest.pairs;
+    figures.push_back(paired_figure(contest.name, "GiB/s", pairs, contest.reach));
+    auto& conditions = figures.back().conditions;
+    conditions.emplace_back("ratio_of_means",
+                            fmt::format("{:.3f}", mean_of(pairs.measured) / mean_of(pairs.limit)));
+    conditions.emplace_back("batch",
+                            fmt::format("{} x {}", blocks_of(payload_bytes, options), size));
+    conditions.emplace_back("object_bytes", std::to_string(object_bytes));
+    conditions.emplace_back("includes", contest.includes);
+    conditions.emplace_back("processes",
+                            fmt::format("new ones every {} rounds", kRoundsOfAProcess));
+    conditions.emplace_back("limit_is",
+                            fmt::format("one call of Mooncake's Python client, batch_{}, objects "
+                                        "of the same length, arguments ready",
+                                        contest.is_put ? "put_from" : "get_into"));
+  }
+  return {};
+}
 
 // Microseconds of `work` beyond those that the sidecar was with Mooncake.
 template <typename Work>
@@ -160,9 +205,9 @@ void add_times(const std::string& name, const std::vector<double>& times, const 
 Status measure_hops(const std::string& url, const BenchOptions& options,
                     const BenchContext& context, BenchFigures& figures) {
   TIERCEL_TRY_ASSIGN(const std::unique_ptr<MooncakeLane> lane,
-                     MooncakeLane::create(url, new_namespace(context.clock), kPayloads[0],
-                                          blocks_of(kPayloads[0], options), false, context.clock));
-  for (const uint32_t count : {std::min(kHopBlocks, blocks_of(kPayloads[0], options)), 1u}) {
+                     MooncakeLane::create(url, new_namespace(context.clock), kHopPayload,
+                                          blocks_of(kHopPayload, options), false, context.clock));
+  for (const uint32_t count : {std::min(kHopBlocks, blocks_of(kHopPayload, options)), 1u}) {
     std::vector<double> put_times;
     std::vector<double> get_times;
     Status failure;
@@ -176,7 +221,7 @@ Status measure_hops(const std::string& url, const BenchOptions& options,
       TIERCEL_TRY(failure);
     }
     const char* const reach = count == 1 ? "p50 at most 60" : "p50 at most 250";
-    const std::string batch = fmt::format("{} x {}", count, exact_bytes(kPayloads[0]));
+    const std::string batch = fmt::format("{} x {}", count, exact_bytes(kHopPayload));
     for (const auto& [verb, times] : {std::pair("put", &put_times), std::pair("get", &get_times)}) {
       add_times(fmt::format("mooncake.hop.{}.{}", verb, count == 1 ? "one" : "batch"), *times,
                 reach, figures);
@@ -238,9 +283,7 @@ Result<BenchFigures> bench_mooncake(const BenchOptions& options, const BenchCont
   TIERCEL_TRY_ASSIGN(const std::unique_ptr<BenchPool> pool, BenchPool::open(options.mooncake));
   for (const uint64_t payload : kPayloads) {
     if (context.stopped()) return figures;
-    ShapeBench shape(payload, options, context);
-    TIERCEL_TRY(shape.open(pool->url()));
-    TIERCEL_TRY(shape.run(figures));
+    TIERCEL_TRY(measure_payload(pool->url(), payload, options, context, figures));
   }
   if (context.stopped()) return figures;
   TIERCEL_TRY(measure_hops(pool->url(), options, context, figures));

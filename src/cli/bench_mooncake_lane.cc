@@ -82,8 +82,6 @@ void MooncakeLane::forget_what_was_got() {
   }
 }
 
-Status MooncakeLane::get(uint32_t count) { return run(OpKind::kStoreGet, count); }
-
 Status MooncakeLane::run(OpKind kind, uint32_t count) {
   std::vector<BlockOp> ops(count);
   for (uint32_t i = 0; i < count; ++i) {

@@ -33,7 +33,7 @@ class MooncakeLane {
   // Of the first `count` blocks; kInternal with the first code that is not ok. get() reads into
   // other slots than put() writes from.
   Status put(uint32_t count) { return run(OpKind::kStorePut, count); }
-  Status get(uint32_t count);
+  Status get(uint32_t count) { return run(OpKind::kStoreGet, count); }
   Status remove(uint32_t count) { return run(OpKind::kStoreRemove, count); }
   Status ask(uint32_t count) { return run(OpKind::kStoreExists, count); }
   // So that a get which moves nothing does not find what an earlier one has brought.

@@ -182,7 +182,12 @@ TEST_F(Bench, MooncakeLeavesAPoolAloneThatIsNotItsOwn) {
   ASSERT_NE(pool, nullptr);
   ASSERT_EQ(run_small("mooncake", {{"json", "-"}, {"mooncake", pool->url()}}), kExitOk)
       << error_.str();
-  EXPECT_EQ(out_.str().find("master"), std::string::npos);
+  std::map<std::string, nlohmann::json> figures;
+  for (const auto& figure : nlohmann::json::parse(out_.str())) figures[figure["name"]] = figure;
+  EXPECT_EQ(figures.count("mooncake.dead_master.first"), 0u);
+  EXPECT_EQ(figures.count("mooncake.frozen_master.first"), 0u);
+  ASSERT_EQ(figures.count("mooncake.exists.300"), 1u);
+  EXPECT_EQ(figures["mooncake.exists.300"]["conditions"]["messages_per_question"], "1");
   EXPECT_NE(error_.str().find("a dead pool"), std::string::npos) << error_.str();
 }
 

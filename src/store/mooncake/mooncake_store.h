@@ -130,6 +130,7 @@ class MooncakeStore final : public Store {
   std::vector<std::byte> encode(uint64_t id, const Chunk& chunk) const;
   const SharedMemory* shared_memory_of(const Item& item) const;
   void progress(TimePoint now);
+  void announce();
   void arm_timer(TimePoint now);
   TimePoint kill_time(const Chunk& chunk) const;
 
