@@ -74,6 +74,10 @@ struct StoreStats {
   uint64_t gets = 0, get_hits = 0, puts = 0, removes = 0, exists = 0;  // items, ever
   uint64_t evictions = 0;                                              // objects, ever
   uint64_t failures = 0;  // items that ended in neither ok nor not_found, ever
+  // Of a service that is not in this process: messages to it, and the time that it took for those
+  // that it has answered, ever.
+  uint64_t messages = 0;
+  Duration service_time{0};
 };
 
 class Store {

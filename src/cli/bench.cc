@@ -25,6 +25,7 @@ std::span<const BenchSubject> bench_subjects() {
       BenchSubject{"cache", check_bench_cache, bench_cache},
       BenchSubject{"engine", nothing_to_check, bench_engine},
       BenchSubject{"disk", check_bench_disk, bench_disk},
+      BenchSubject{"mooncake", check_bench_mooncake, bench_mooncake},
   };
   return kSubjects;
 }

@@ -65,6 +65,7 @@ Status check_bench_copy(const BenchOptions& options, const BenchContext& context
 Status check_bench_cache(const BenchOptions& options, const BenchContext& context);
 // Also kNoSpace if the files do not fit onto the disk.
 Status check_bench_disk(const BenchOptions& options, const BenchContext& context);
+Status check_bench_mooncake(const BenchOptions& options, const BenchContext& context);
 
 // After its check. A stop ends it early.
 Result<BenchFigures> bench_key(const BenchOptions& options, const BenchContext& context);
@@ -76,6 +77,8 @@ Result<BenchFigures> bench_ring(const BenchOptions& options, const BenchContext&
 Result<BenchFigures> bench_cache(const BenchOptions& options, const BenchContext& context);
 Result<BenchFigures> bench_engine(const BenchOptions& options, const BenchContext& context);
 Result<BenchFigures> bench_disk(const BenchOptions& options, const BenchContext& context);
+// Nothing, with a note, if options.mooncake names no pool.
+Result<BenchFigures> bench_mooncake(const BenchOptions& options, const BenchContext& context);
 
 struct BenchSubject {
   std::string_view name;

@@ -11,6 +11,7 @@ namespace {
 
 constexpr uint32_t kLargeIndexBlocks = 10'000'000;
 constexpr uint64_t kDiskSizeMax = uint64_t{1} << 30;
+constexpr uint64_t kArenaBytesMax = uint64_t{1} << 40;
 constexpr uint32_t kLargeCacheBlocks = 1'000'000;
 
 Option number(std::string name, std::string help, std::string default_value, double minimum,
@@ -58,21 +59,22 @@ std::string temporary_folder() {
   return error ? std::string(".") : path.string();
 }
 
-Result<std::vector<uint64_t>> read_sizes(const std::string& text) {
+Result<std::vector<uint64_t>> read_sizes(const std::string& option, const std::string& text,
+                                         uint64_t bytes_max) {
   std::vector<uint64_t> sizes;
   for (size_t begin = 0; begin <= text.size();) {
     const size_t end = std::min(text.find(',', begin), text.size());
     const std::string part = text.substr(begin, end - begin);
     const Result<uint64_t> size = parse_bytes(part);
     begin = end + 1;
-    if (!size || *size == 0 || *size > kDiskSizeMax) {
-      return Error(Code::kInvalid, "disk_sizes has " + quoted_text(part) +
-                                       "; allowed: sizes of 1 byte to " +
-                                       format_bytes(kDiskSizeMax) + ", as in 64KiB,1MiB");
+    if (!size || *size == 0 || *size > bytes_max) {
+      return Error(Code::kInvalid, option + " has " + quoted_text(part) +
+                                       "; allowed: sizes of 1 byte to " + format_bytes(bytes_max) +
+                                       ", as in 64KiB,1MiB");
     }
     if (std::find(sizes.begin(), sizes.end(), *size) != sizes.end()) {
       return Error(Code::kInvalid,
-                   "disk_sizes has " + quoted_text(part) + " twice; allowed: each of them once");
+                   option + " has " + quoted_text(part) + " twice; allowed: each of them once");
     }
     sizes.push_back(*size);
   }
@@ -117,6 +119,25 @@ OptionTable bench_option_table() {
   table.add(number("disk_queue_depth", "Requests with the disk at once (disk)", "32", 1, 4096));
   table.add(number("disk_reopen_blocks", "Blocks of the tier that is opened again (disk)",
                    "1000000", 1, 100e6));
+  table.add(make_option("mooncake", OptionType::kString,
+                        "Pool to measure on (mooncake://host:port), or the path of "
+                        "scripts/mooncake-dev, which then starts one for the run (mooncake)",
+                        ""));
+  table.add(number("mooncake_rounds",
+                   "Rounds of each batch, in turns with the raw client (mooncake)", "20", 1,
+                   10000));
+  table.add(number("mooncake_batch_bytes", "Payload of a batch (mooncake)", "32MiB", 65536, 1e10,
+                   OptionType::kBytes));
+  table.add(number("mooncake_round_trips", "Calls whose time is taken one by one (mooncake)", "200",
+                   1, 1e6));
+  table.add(number("mooncake_faults",
+                   "Times that the pool is broken, where it is the run's own "
+                   "(mooncake)",
+                   "20", 1, 10000));
+  table.add(make_option("mooncake_arenas", OptionType::kString,
+                        "Sizes of the memory with which a sidecar is started again, separated by "
+                        "commas (mooncake)",
+                        "64MiB,1GiB,4GiB"));
   table.add(make_option("large", OptionType::kBool,
                         "Also an index of 10 million blocks, and at least 1 million cache_blocks",
                         "false"));
@@ -139,10 +160,19 @@ Result<BenchOptions> read_bench_options(const OptionValues& values) {
   options.ring_round_trips = get_count(values, "ring_round_trips");
   options.cache_blocks = get_count(values, "cache_blocks");
   options.disk_path = values.get_string("disk_path");
-  TIERCEL_TRY_ASSIGN(options.disk_sizes, read_sizes(values.get_string("disk_sizes")));
+  TIERCEL_TRY_ASSIGN(options.disk_sizes,
+                     read_sizes("disk_sizes", values.get_string("disk_sizes"), kDiskSizeMax));
   options.disk_file_bytes = static_cast<uint64_t>(values.get_integer("disk_file_bytes"));
   options.disk_queue_depth = get_count(values, "disk_queue_depth");
   options.disk_reopen_blocks = get_count(values, "disk_reopen_blocks");
+  options.mooncake = values.is_set("mooncake") ? values.get_string("mooncake") : "";
+  options.mooncake_rounds = get_count(values, "mooncake_rounds");
+  options.mooncake_batch_bytes = static_cast<uint64_t>(values.get_integer("mooncake_batch_bytes"));
+  options.mooncake_round_trips = get_count(values, "mooncake_round_trips");
+  options.mooncake_faults = get_count(values, "mooncake_faults");
+  TIERCEL_TRY_ASSIGN(
+      options.mooncake_arenas,
+      read_sizes("mooncake_arenas", values.get_string("mooncake_arenas"), kArenaBytesMax));
   options.large = values.get_bool("large");
   if (values.is_set("json")) options.json = values.get_string("json");
   if (options.large) {

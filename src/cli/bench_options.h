@@ -33,6 +33,12 @@ struct BenchOptions {
   uint64_t disk_file_bytes = 1u << 30;
   uint32_t disk_queue_depth = 32;
   uint32_t disk_reopen_blocks = 1'000'000;
+  std::string mooncake;  // empty: there is no pool
+  uint32_t mooncake_rounds = 20;
+  uint64_t mooncake_batch_bytes = 32u << 20;
+  uint32_t mooncake_round_trips = 200;
+  uint32_t mooncake_faults = 20;
+  std::vector<uint64_t> mooncake_arenas;
   bool large = false;
   std::string json;
 

@@ -133,7 +133,7 @@ int run(int argc, char** argv) {
   CLI::App& bench = *app.add_subcommand(
       "bench",
       "Measure the parts beside their plain limits: key, checksum, index, host, copy, ring, "
-      "cache, engine, disk");
+      "cache, engine, disk, mooncake");
   CLI::App& inspect = *app.add_subcommand("inspect", "Show what is in a disk tier");
   CLI::App& verify = *app.add_subcommand(
       "verify", "Read all of a disk tier, check every byte, and drop what is bad (--repair)");

@@ -10,8 +10,8 @@
 namespace tiercel {
 namespace {
 
-// Messages that are moved between ring and worker at once.
-constexpr size_t kBatch = 256;
+// Messages that are moved between ring and worker at once: as many as one call into the store has.
+constexpr size_t kBatch = 512;
 // Blocks that are copied before the rings are looked at again, so that a new load overtakes waiting
 // saves.
 constexpr uint32_t kMemoryOps = 4;

@@ -21,6 +21,9 @@ namespace {
 // How soon a store or disk is asked again that has no other way to call us.
 constexpr Duration kRetry = std::chrono::milliseconds(1);
 
+// Of one call into the store, which completes as a whole.
+constexpr uint64_t kStoreBatchBytes = uint64_t{64} << 20;
+
 constexpr std::array kStoreKindsInOrder = {OpKind::kStoreExists, OpKind::kStoreGet,
                                            OpKind::kStorePut, OpKind::kStoreRemove};
 constexpr std::array kDiskKindsInOrder = {OpKind::kDiskClear, OpKind::kDiskGet, OpKind::kDiskPut};
@@ -298,11 +301,14 @@ class RankWorker::Impl {
 
     StoreRequest& request = requests_.draft();
     const int64_t deadline_ns = waiting[0].deadline_ns;
+    uint64_t bytes = 0;
     while (request.ops.size() < options_.store_batch_max && request.ops.size() < waiting.size()) {
       const BlockOp& op = waiting[request.ops.size()];
       // One call has one deadline.
       if (op.deadline_ns != deadline_ns) break;
       if (kind == OpKind::kStorePut && !request.ops.empty() && !is_proven(op)) break;
+      if (uses_slot(kind)) bytes += slots_.payload_bytes(op.group);
+      if (bytes > kStoreBatchBytes && !request.ops.empty()) break;
       request.ops.push_back(op);
     }
     // A store may do its work before it returns.

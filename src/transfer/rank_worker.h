@@ -36,7 +36,7 @@ struct RankWorkerOptions {
   Namespace name_space;
   uint64_t writer_epoch = 0;
   bool verify = true;              // check frames and checksums of what arrives
-  uint32_t store_batch_max = 128;  // blocks per call into the store
+  uint32_t store_batch_max = 512;  // blocks per call into the store, and of gets and puts 64 MiB
   uint32_t disk_puts_max = 32;     // puts that are with the disk at once
 };
 

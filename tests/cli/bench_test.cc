@@ -13,6 +13,8 @@
 #include "cli/bench_measure.h"
 #include "cli/command_fixture.h"
 #include "cli/commands.h"
+#include "support/mooncake_pool.h"
+#include "support/paths.h"
 
 namespace tiercel {
 namespace {
@@ -35,7 +37,12 @@ class Bench : public CommandTest {
                                {"disk_sizes", "4KiB"},
                                {"disk_file_bytes", "256KiB"},
                                {"disk_queue_depth", "4"},
-                               {"disk_reopen_blocks", "100"}};
+                               {"disk_reopen_blocks", "100"},
+                               {"mooncake_rounds", "1"},
+                               {"mooncake_batch_bytes", "1MiB"},
+                               {"mooncake_round_trips", "2"},
+                               {"mooncake_faults", "1"},
+                               {"mooncake_arenas", "1MiB"}};
     options.insert(options.end(), more.begin(), more.end());
     return run(options);
   }
@@ -62,7 +69,12 @@ class BenchOfSubject : public Bench, public ::testing::WithParamInterface<std::s
 
 TEST_P(BenchOfSubject, RunsAtTinySizesAndSaysWhatIsDocumented) {
   const std::string subject(GetParam());
-  ASSERT_EQ(run_small(subject, {{"json", "-"}}), kExitOk) << error_.str();
+  CommandLineOptions more{{"json", "-"}};
+  if (subject == "mooncake") {
+    TIERCEL_NEEDS_MOONCAKE();
+    more.emplace_back("mooncake", testing::source_path("scripts/mooncake-dev"));
+  }
+  ASSERT_EQ(run_small(subject, more), kExitOk) << error_.str();
   const auto list = nlohmann::json::parse(out_.str());
   ASSERT_TRUE(list.is_array());
   ASSERT_FALSE(list.empty());
@@ -130,7 +142,8 @@ TEST_F(Bench, SaysWhichSizeDoesNotFitIntoMemory) {
                                           {"host", "host_b"},
                                           {"copy", "host_b"},
                                           {"cache", "cache_b"},
-                                          {"disk", "disk_s"}}) {
+                                          {"disk", "disk_s"},
+                                          {"mooncake", "mooncake_b"}}) {
     // Before anything runs, also what would fit.
     EXPECT_EQ(run_small("key," + subject), kExitRefused);
     EXPECT_EQ(out_.str(), "");
@@ -144,6 +157,38 @@ TEST_F(Bench, CopyNeedsBlocksOfTwoRuns) {
   EXPECT_EQ(run_small("copy", {{"host_block_bytes", "512"}}), kExitOk) << error_.str();
   EXPECT_EQ(run_small("copy", {{"host_block_bytes", "511"}}), kExitRefused);
   EXPECT_NE(error_.str().find("host_block_bytes is 511"), std::string::npos) << error_.str();
+}
+
+TEST_F(Bench, MooncakeWithoutAPoolSaysHowToHaveOne) {
+  ASSERT_EQ(run_small("mooncake", {{"json", "-"}}), kExitOk) << error_.str();
+  EXPECT_EQ(nlohmann::json::parse(out_.str()), nlohmann::json::array());
+  EXPECT_NE(error_.str().find("--mooncake scripts/mooncake-dev"), std::string::npos)
+      << error_.str();
+}
+
+TEST_F(Bench, MooncakeFailsWhereThereIsNoPool) {
+  for (const auto& [given, words] : std::map<std::string, std::string>{
+           {"/bin/false", "has started no pool"},
+           {"guard+mooncake://127.0.0.1:1", "guard"},
+           {"mooncake://127.0.0.1:1?python=/nonexistent/python", "/nonexistent/python"}}) {
+    EXPECT_EQ(run_small("mooncake", {{"mooncake", given}}), kExitFailed);
+    EXPECT_NE(error_.str().find(words), std::string::npos) << error_.str();
+  }
+}
+
+TEST_F(Bench, MooncakeLeavesAPoolAloneThatIsNotItsOwn) {
+  TIERCEL_NEEDS_MOONCAKE();
+  const auto pool = testing::MooncakePool::start();
+  ASSERT_NE(pool, nullptr);
+  ASSERT_EQ(run_small("mooncake", {{"json", "-"}, {"mooncake", pool->url()}}), kExitOk)
+      << error_.str();
+  std::map<std::string, nlohmann::json> figures;
+  for (const auto& figure : nlohmann::json::parse(out_.str())) figures[figure["name"]] = figure;
+  EXPECT_EQ(figures.count("mooncake.dead_master.first"), 0u);
+  EXPECT_EQ(figures.count("mooncake.frozen_master.first"), 0u);
+  ASSERT_EQ(figures.count("mooncake.exists.300"), 1u);
+  EXPECT_EQ(figures["mooncake.exists.300"]["conditions"]["messages_per_question"], "1");
+  EXPECT_NE(error_.str().find("a dead pool"), std::string::npos) << error_.str();
 }
 
 TEST_F(Bench, DiskRefusesFilesThatDoNotFitOntoTheDisk) {

@@ -61,6 +61,27 @@ TEST_F(RankWorkerStoreTest, OpsOfOneKindAndDeadlineShareACallUpToTheLimit) {
   EXPECT_EQ(calls[2].deadline, TimePoint(Duration(2'000'000)));
 }
 
+// A call completes as a whole: a large one would keep what came first until the last has come.
+TEST_F(RankWorkerStoreTest, ACallMovesNoMoreThan64MiBAndAsksForAnyNumber) {
+  constexpr uint64_t kPayload = uint64_t{22} << 20;
+  const SlotGeometry geometry = SlotGeometry::for_blocks({{kPayload}}, 1, 1).value();
+  std::vector<std::byte> memory(geometry.tier_bytes(0));
+  auto worker = RankWorker::create({}, geometry, memory, nullptr, store_.make(), clock_).value();
+  const auto submit = [&](OpKind kind, uint32_t count) {
+    std::vector<BlockOp> ops = asks(kind, count);
+    for (BlockOp& op : ops) op.slot = SlotId(0);
+    worker->submit(ops);
+    EXPECT_EQ(run_worker(*worker).size(), count);
+  };
+  submit(OpKind::kStoreGet, 3);
+  submit(OpKind::kStoreExists, 300);
+  const auto calls = store_.state->calls();
+  ASSERT_EQ(calls.size(), 3u);
+  EXPECT_EQ(calls[0].items, 2u);
+  EXPECT_EQ(calls[1].items, 1u);
+  EXPECT_EQ(calls[2].items, 300u);
+}
+
 TEST_F(RankWorkerStoreTest, BusyStoreIsAskedAgainAndNothingIsLost) {
   auto worker = make(2);
   store_.state->be_busy(3);

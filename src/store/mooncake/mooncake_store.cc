@@ -26,6 +26,10 @@ using mooncake::Request;
 constexpr size_t kRequestsMax = 4096;
 // Of one message. Mooncake's leases run while a batch does, and the other threads are waiting.
 constexpr uint64_t kMessageBytesMax = uint64_t{64} << 20;
+// Puts are divided among the threads that may put, as far as parts of this size go: each object
+// costs a put some work beside its bytes, and several threads do more of that than one. Gets of one
+// batch would only hinder each other.
+constexpr uint64_t kPutShareMin = uint64_t{2} << 20;
 // Copies are made by the caller's thread, which has other things to do.
 constexpr uint64_t kCopiedBytesMax = uint64_t{8} << 20;
 // Scattered objects up to this size are copied together: each piece costs a transfer, some 80 µs
@@ -121,6 +125,7 @@ struct MooncakeStore::Draft {
   TimePoint deadline;
   std::unique_ptr<Chunk> chunk;  // that is being filled; null: none
   uint64_t bytes = 0;            // in it
+  uint64_t put_share = 0;        // with which a message with puts is full
 };
 
 template <typename MakeItem>
@@ -137,6 +142,7 @@ Result<StoreRequestId> MooncakeStore::submit(size_t count, uint64_t StoreStats::
     requests_.erase(id);
     ready_.push_back({id, {}});
     progress(now);
+    announce();
     return id;
   }
   std::optional<Code> end;
@@ -145,7 +151,7 @@ Result<StoreRequestId> MooncakeStore::submit(size_t count, uint64_t StoreStats::
   if (!end && !sidecar_->start(now) && sidecar_->state() == Sidecar::State::kDown) {
     end = Code::kUnavailable;
   }
-  Draft draft{id, deadline, nullptr, 0};
+  Draft draft{id, deadline, nullptr};
   for (size_t i = 0; i < count; ++i) {
     const auto index = static_cast<uint32_t>(i);
     if (end) {
@@ -156,6 +162,7 @@ Result<StoreRequestId> MooncakeStore::submit(size_t count, uint64_t StoreStats::
   }
   queue_draft(draft);
   progress(now);
+  announce();
   return id;
 }
 
@@ -186,10 +193,14 @@ Result<StoreRequestId> MooncakeStore::submit_get(std::span<const StoreGetItem> i
 Result<StoreRequestId> MooncakeStore::submit_put(std::span<const StorePutItem> items,
                                                  TimePoint deadline) {
   const bool is_refused = clock_.now() < puts_refused_until_;
+  uint64_t bytes = 0;
+  for (const StorePutItem& item : items) bytes += item.total_bytes();
+  const uint64_t share = std::max(bytes / (options_.threads - 1), kPutShareMin);
   return submit(items.size(), &StoreStats::puts, deadline, [&](uint32_t i, Draft& draft) {
     const StorePutItem& item = items[i];
     if (!is_well_formed(item)) return end_item(draft.request, i, Code::kInvalid);
     if (is_refused) return end_item(draft.request, i, Code::kNoSpace);
+    draft.put_share = share;
     add_to_draft(draft, item.replace ? Request::kReplace : Request::kPut,
                  {item.key, pieces_of(item.spans), i});
   });
@@ -219,10 +230,12 @@ void MooncakeStore::add_to_draft(Draft& draft, Request kind, Item item) {
   // Several must fit into the buffer, or they would only follow each other.
   const uint64_t bytes_max =
       is_copied ? std::min<uint64_t>(kCopiedBytesMax, buffer_.bytes() / 4) : kMessageBytesMax;
-  const bool joins =
-      draft.chunk != nullptr && draft.chunk->kind == kind && draft.chunk->is_copied == is_copied &&
-      draft.chunk->items.size() < mooncake::kItemsMax && draft.bytes + bytes <= bytes_max &&
-      (is_copied || draft.chunk->items.front().pieces.size() == item.pieces.size());
+  const bool is_full = is_put(kind) && draft.bytes >= draft.put_share;
+  const bool joins = draft.chunk != nullptr && draft.chunk->kind == kind &&
+                     draft.chunk->is_copied == is_copied &&
+                     draft.chunk->items.size() < mooncake::kItemsMax && !is_full &&
+                     draft.bytes + bytes <= bytes_max &&
+                     (is_copied || draft.chunk->items.front().pieces.size() == item.pieces.size());
   if (!joins) {
     queue_draft(draft);
     draft.chunk = std::make_unique<Chunk>();
@@ -286,6 +299,10 @@ void MooncakeStore::progress(TimePoint now) {
   expire(now);
   dispatch(now);
   arm_timer(now);
+}
+
+// Where somebody else than poll() has found something that poll() will return.
+void MooncakeStore::announce() {
   if (!ready_.empty() && !std::exchange(is_announced_, true)) wake_up_.raise();
 }
 
@@ -306,7 +323,7 @@ void MooncakeStore::take_replies(TimePoint now) {
 }
 
 void MooncakeStore::finish(Chunk& chunk, const Message& reply, TimePoint now) {
-  last_call_time_ = Duration(static_cast<Duration::rep>(reply.busy_ns));
+  counts_.service_time += Duration(static_cast<Duration::rep>(reply.busy_ns));
   uint64_t offset = chunk.buffer_offset;
   size_t full = 0;
   for (size_t i = 0; i < chunk.items.size(); ++i) {
@@ -420,6 +437,7 @@ bool MooncakeStore::dispatch_one(std::unique_ptr<Chunk>& chunk, TimePoint now) {
     return false;
   }
   chunk->sent = now;
+  ++counts_.messages;
   if (is_put(chunk->kind)) ++puts_in_flight_;
   in_flight_.emplace(id, std::move(chunk));
   return true;
@@ -529,7 +547,7 @@ Status MooncakeStore::close(TimePoint deadline) {
                  "within " +
                      format_duration(allowed));
   }
-  if (!ready_.empty() && !std::exchange(is_announced_, true)) wake_up_.raise();
+  announce();
   arm_timer(clock_.now());
   return {};
 }

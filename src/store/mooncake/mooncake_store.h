@@ -64,8 +64,6 @@ class MooncakeStore final : public Store {
 
   // For tests and reports.
   const Sidecar& sidecar() const { return *sidecar_; }
-  // Of the last call that came back: how long it was with Mooncake.
-  Duration last_call_time() const { return last_call_time_; }
 
  private:
   struct Item {
@@ -132,6 +130,7 @@ class MooncakeStore final : public Store {
   std::vector<std::byte> encode(uint64_t id, const Chunk& chunk) const;
   const SharedMemory* shared_memory_of(const Item& item) const;
   void progress(TimePoint now);
+  void announce();
   void arm_timer(TimePoint now);
   TimePoint kill_time(const Chunk& chunk) const;
 
@@ -156,7 +155,6 @@ class MooncakeStore final : public Store {
   bool is_announced_ = false;
   TimePoint armed_ = kNoDeadline;
   StoreStats counts_;
-  Duration last_call_time_{0};
   std::vector<mooncake::Message> replies_;  // kept for its memory
 };
 

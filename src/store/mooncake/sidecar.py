@@ -47,6 +47,8 @@ INTERNAL, NOT_MINE, TRANSFER_FAILED = -1, -601, -800
 NOT_READY, EXISTS_ALREADY, LEASE_EXPIRED = -703, -705, -707
 MASTER_CODES_BELOW = -900  # this and below, to -999: the master did not answer
 
+FROM_START = [0]  # where the one piece of an object begins in it
+
 # How long a put waits for another writer of its key before it takes the key for a dead writer's.
 SETTLE_S = 2.0
 REACH_S = 2.0
@@ -177,7 +179,8 @@ class Client:
             return True
 
     def note(self, codes):
-        self.is_master_in_doubt = any(-1000 < code <= MASTER_CODES_BELOW for code in codes)
+        self.is_master_in_doubt = min(codes, default=0) <= MASTER_CODES_BELOW and any(
+            -1000 < code <= MASTER_CODES_BELOW for code in codes)
         return codes
 
     def exists(self, keys):
@@ -186,8 +189,8 @@ class Client:
     def get(self, keys, addresses, lengths, parts):
         codes = self.get_once(keys, addresses, lengths, parts)
         # The batch took longer than the lease that it began with; its bytes may be anybody's.
-        late = [i for i, code in enumerate(codes) if code == LEASE_EXPIRED]
-        if late:
+        if LEASE_EXPIRED in codes:
+            late = [i for i, code in enumerate(codes) if code == LEASE_EXPIRED]
             addresses, lengths = split(addresses, parts), split(lengths, parts)
             again = self.get_once(
                 [keys[i] for i in late], list(itertools.chain(*(addresses[i] for i in late))),
@@ -219,35 +222,39 @@ class Client:
         store = self.store
         codes = store.batch_put_session_start(
             keys, [sum(pieces) for pieces in lengths], self.config)
+        if not any(codes):
+            # As nearly always: nothing to pick out.
+            return self.transfer(keys, addresses, lengths)
         mine = [i for i, code in enumerate(codes) if code == 0]
         if mine:
-            try:
-                self.transfer(keys, addresses, lengths, mine, codes)
-            except BaseException:
-                store.batch_put_session_revoke([keys[i] for i in mine])
-                raise
+            moved = self.transfer(
+                [keys[i] for i in mine], [addresses[i] for i in mine], [lengths[i] for i in mine])
+            for i, code in zip(mine, moved):
+                codes[i] = code
         doubtful = [i for i, code in enumerate(codes) if code in (EXISTS_ALREADY, NOT_MINE)]
         if doubtful:
             self.settle(keys, addresses, lengths, doubtful, codes)
         return codes
 
-    def transfer(self, keys, addresses, lengths, mine, codes):
-        moved = self.store.batch_put_from_multi_buffer_ranges(
-            [keys[i] for i in mine], [addresses[i] for i in mine], [lengths[i] for i in mine],
-            [[0, *itertools.accumulate(lengths[i][:-1])] for i in mine])
-        whole, broken = [], []
-        for i, code in zip(mine, moved):
-            if code < 0:
-                codes[i] = code
-                broken.append(keys[i])
-            else:
-                whole.append(i)
-        if broken:
-            self.store.batch_put_session_revoke(broken)
+    def transfer(self, keys, addresses, lengths):
+        """Of keys whose session has been started, and which it ends."""
+        store = self.store
+        try:
+            codes = store.batch_put_from_multi_buffer_ranges(
+                keys, addresses, lengths,
+                [[0, *itertools.accumulate(pieces[:-1])] if len(pieces) > 1 else FROM_START
+                 for pieces in lengths])
+        except BaseException:
+            store.batch_put_session_revoke(keys)
+            raise
+        if min(codes) >= 0:
+            return store.batch_put_session_end(keys)
+        store.batch_put_session_revoke([key for key, code in zip(keys, codes) if code < 0])
+        whole = [i for i, code in enumerate(codes) if code >= 0]
         if whole:
-            ended = self.store.batch_put_session_end([keys[i] for i in whole])
-            for i, code in zip(whole, ended):
+            for i, code in zip(whole, store.batch_put_session_end([keys[i] for i in whole])):
                 codes[i] = code
+        return codes
 
     def settle(self, keys, addresses, lengths, doubtful, codes):
         """Puts of keys that somebody else has: fine if whole; if being written, soon whole; if
@@ -347,18 +354,27 @@ class Server:
         self.client = client
 
     def serve(self):
+        # Memory of its own for each thread: a new piece of this size for each message would be
+        # mapped and unmapped each time.
+        memory = bytearray(MESSAGE_BYTES_MAX)
+        buffers = [memory]
+        view = memoryview(memory)
         room = socket.CMSG_SPACE(struct.calcsize("i"))
         while True:
             try:
-                message, ancillary, _, _ = self.channel.recvmsg(MESSAGE_BYTES_MAX, room)
+                size, ancillary, _, _ = self.channel.recvmsg_into(buffers, room)
             except ConnectionError:
-                message = b""  # the parent has died with replies unread
-            if not message:
+                size = 0  # the parent has died with replies unread
+            if size == 0:
                 os._exit(0)
+            message = view[:size]
             kind, count, request, extra = HEADER.unpack_from(message)
             started = time.monotonic_ns()
             try:
-                codes = self.client.note(self.answer(kind, count, extra, message, ancillary))
+                work = self.work_of(kind, count, extra, message, ancillary)
+                # What is reported is the time within Mooncake, not that of unpacking.
+                started = time.monotonic_ns()
+                codes = self.client.note(work())
             except Exception:  # pylint: disable=broad-except
                 # One bad request must not leave the parent waiting.
                 traceback.print_exc()
@@ -369,33 +385,39 @@ class Server:
             except ConnectionError:
                 os._exit(0)
 
-    def answer(self, kind, count, extra, message, ancillary):
-        client = self.client
+    def work_of(self, kind, count, extra, message, ancillary):
+        """A function that does what the message asks for and returns the codes."""
         if kind == MAP:
             fd = struct.unpack("i", ancillary[0][2])[0]
             size, is_populated = struct.unpack_from("=QQ", message, HEADER.size)
-            try:
-                return [client.map(fd, size, is_populated != 0)]
-            finally:
-                os.close(fd)
-        if client.is_master_away():
-            return [MASTER_CODES_BELOW] * max(count, 1)
+            return lambda: self.map(fd, size, is_populated != 0)
+        client = self.client
         if kind == CLEAR:
-            return client.clear(message[HEADER.size:].decode("ascii"))
-        if kind == EXISTS:
-            return client.exists(keys_of(message, HEADER.size, count))
-        if kind == REMOVE:
-            return client.remove(keys_of(message, HEADER.size, count))
-        numbers = count * extra
-        addresses = list(struct.unpack_from(f"={numbers}Q", message, HEADER.size))
-        lengths = list(struct.unpack_from(f"={numbers}Q", message, HEADER.size + 8 * numbers))
-        keys = keys_of(message, HEADER.size + 16 * numbers, count)
-        call = {GET: client.get, PUT: client.put, REPLACE: client.replace}[kind]
-        return call(keys, addresses, lengths, extra)
+            prefix = str(message[HEADER.size:], "ascii")
+            call = lambda: client.clear(prefix)
+        elif kind in (EXISTS, REMOVE):
+            keys = keys_of(message, HEADER.size, count)
+            method = client.exists if kind == EXISTS else client.remove
+            call = lambda: method(keys)
+        else:
+            numbers = count * extra
+            addresses = list(struct.unpack_from(f"={numbers}Q", message, HEADER.size))
+            lengths = list(struct.unpack_from(f"={numbers}Q", message, HEADER.size + 8 * numbers))
+            keys = keys_of(message, HEADER.size + 16 * numbers, count)
+            method = {GET: client.get, PUT: client.put, REPLACE: client.replace}[kind]
+            call = lambda: method(keys, addresses, lengths, extra)
+        return lambda: (
+            [MASTER_CODES_BELOW] * max(count, 1) if client.is_master_away() else call())
+
+    def map(self, fd, size, is_populated):
+        try:
+            return [self.client.map(fd, size, is_populated)]
+        finally:
+            os.close(fd)
 
 
 def keys_of(message, offset, count):
-    text = message[offset:].decode("ascii")
+    text = str(message[offset:], "ascii")
     return [text[i:i + OBJECT_KEY_BYTES] for i in range(0, count * OBJECT_KEY_BYTES,
                                                         OBJECT_KEY_BYTES)]
 

@@ -335,6 +335,81 @@ TEST_F(MooncakeStubTest, AFullPoolIsLeftAloneForAMoment) {
   EXPECT_EQ(handle_->exists_one(test_key(1)), Code::kNotFound) << "others are not refused";
 }
 
+TEST_F(MooncakeStubTest, ALongQuestionIsOneMessageAndOneCall) {
+  const StubPython python(
+      "    def batch_is_exist(self, keys):\n"
+      "        return [int(len(keys) == 300)] * len(keys)\n");
+  MooncakeStore& store = open(python.url());
+  std::vector<ObjectKey> keys;
+  for (uint32_t i = 0; i < 300; ++i) keys.push_back(test_key(i));
+  EXPECT_EQ(handle_->exists(keys), Codes(300, Code::kOk));
+  EXPECT_EQ(store.stats().messages, 1u);
+}
+
+// Puts cost work for each object, which several threads do sooner than one.
+TEST_F(MooncakeStubTest, LargePutsAreDividedAmongTheThreadsThatMayPutAndGetsAreNot) {
+  constexpr size_t kBytes = size_t{1} << 20;
+  constexpr size_t kObjects = 7;
+  const StubPython python;
+  MooncakeStore& store = open(python.url("threads=4"));
+  const std::span<std::byte> memory = share(store, kObjects * kBytes);
+  std::vector<StorePutItem> puts;
+  std::vector<StoreGetItem> gets;
+  for (uint32_t i = 0; i < kObjects; ++i) {
+    const std::span<std::byte> object = memory.subspan(i * kBytes, kBytes);
+    object[0] = static_cast<std::byte>(i);
+    puts.push_back({test_key(i), {object}});
+    gets.push_back({test_key(i), {object}});
+  }
+  EXPECT_EQ(handle_->put(puts), Codes(kObjects, Code::kOk));
+  EXPECT_EQ(store.stats().messages, 3u) << "3, 3 and 1";
+  std::fill(memory.begin(), memory.end(), std::byte{0xff});
+  EXPECT_EQ(handle_->get(gets), Codes(kObjects, Code::kOk));
+  EXPECT_EQ(store.stats().messages, 4u);
+  for (uint32_t i = 0; i < kObjects; ++i) {
+    EXPECT_EQ(memory[i * kBytes], static_cast<std::byte>(i)) << i;
+  }
+  // Small ones are not worth it.
+  EXPECT_EQ(handle_->put({puts[0]}), Codes{Code::kOk});
+  EXPECT_EQ(store.stats().messages, 5u);
+}
+
+TEST_F(MooncakeStubTest, TellsTheTimeThatMooncakeTook) {
+  const StubPython python(
+      "    def batch_is_exist(self, keys):\n"
+      "        time.sleep(0.02)\n"
+      "        return [1] * len(keys)\n");
+  MooncakeStore& store = open(python.url());
+  EXPECT_EQ(store.stats().service_time, Duration(0));
+  EXPECT_EQ(handle_->exists_one(test_key(1)), Code::kOk);
+  EXPECT_GE(store.stats().service_time, milliseconds(20));
+}
+
+// Of a batch in which one put breaks off, that one is given up and the others are ended.
+TEST_F(MooncakeStubTest, APutThatBreaksOffLeavesTheOthersOfItsBatch) {
+  const StubPython python(
+      "    revoked = []\n"
+      "    def batch_put_from_multi_buffer_ranges(self, keys, addresses, lengths, offsets):\n"
+      "        return [-800 if i == 1 else 10 for i in range(len(keys))]\n"
+      "    def batch_put_session_revoke(self, keys):\n"
+      "        self.revoked += keys\n"
+      "        return [0] * len(keys)\n"
+      "    def batch_put_session_end(self, keys):\n"
+      "        for key in keys:\n"
+      "            DATA[key] = b'0123456789'\n"
+      "        return [0] * len(keys)\n"
+      "    def batch_is_exist(self, keys):\n"
+      "        return [int(key in self.revoked) for key in keys]\n");
+  open(python.url());
+  const GuardedBuffer source(test_value(10, 1), 1);
+  EXPECT_EQ(handle_->put({source.put_item(test_key(1)), source.put_item(test_key(2)),
+                          source.put_item(test_key(3))}),
+            (Codes{Code::kOk, Code::kUnavailable, Code::kOk}));
+  EXPECT_EQ(handle_->exists({test_key(1), test_key(2), test_key(3)}),
+            (Codes{Code::kNotFound, Code::kOk, Code::kNotFound}))
+      << "what was revoked";
+}
+
 TEST_F(MooncakeStubTest, WhatOutlivesItsLeaseIsReadOnceMore) {
   const StubPython python(
       "    late = True\n"
