@@ -300,7 +300,11 @@ void EngineDriver::pick_faults(Random& random) {
                                               .delay_max = milliseconds(20),
                                               .corruption = config_.corruption});
   note(std::string(picked.note));
-  for (const auto& instance : instances_) instance->plane().set_faults(picked.faults);
+  for (const auto& instance : instances_) {
+    instance->plane().set_faults(picked.faults);
+    if (faultless_ || !config_.disk_faults) continue;
+    note("disk faults: " + instance->disks().pick_faults(random));
+  }
 }
 
 void EngineDriver::move_clock(Random& random) {
@@ -337,7 +341,9 @@ void EngineDriver::check() {
   if (!faultless_) return;
   for (const auto& instance : instances_) {
     const CacheStats stats = instance->cache().stats();
-    if (stats.load_failed + stats.save_failed + stats.get_failed + stats.put_failed > 0) {
+    if (stats.load_failed + stats.save_failed + stats.get_failed + stats.put_failed +
+            stats.disk_get_failed + stats.disk_put_failed >
+        0) {
       fail("faultless", "nothing fails in this run, but a failure was counted");
     }
   }
@@ -367,7 +373,10 @@ void EngineDriver::settle() {
 
 void EngineDriver::finish() {
   note("the storm is over");
-  for (const auto& instance : instances_) instance->plane().set_faults(SimulatedFaults{});
+  for (const auto& instance : instances_) {
+    instance->plane().set_faults(SimulatedFaults{});
+    instance->disks().heal();
+  }
   world_.store_switch.faulty = false;
   settle();
   for (const auto& instance : instances_) instance->check_quiet();

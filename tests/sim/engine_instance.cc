@@ -42,7 +42,8 @@ EngineInstance::EngineInstance(const SimConfig& config, EngineRole role, const S
       sabotage_(sabotage),
       world_(world),
       coverage_(coverage),
-      cache_config_(with_device(config)) {
+      cache_config_(with_device(config)),
+      disks_(config, sabotage, world.clock) {
   const SlotGeometry geometry = must(host_geometry(cache_config_));
   const uint32_t ranks = geometry.rank_count();
   model_ = std::make_unique<AttentionModel>(cache_config_.spec, ranks, config.device_blocks);
@@ -64,7 +65,10 @@ EngineInstance::EngineInstance(const SimConfig& config, EngineRole role, const S
                                            config.ops_in_flight_max));
   watched_ = std::make_unique<WatchedPlane>(
       *plane_, config.ops_in_flight_max, cache_config_.spec.block_tokens, !sabotage.promises_only);
-  cache_ = must(CacheFactory::create(sabotage.protections, cache_config_, *watched_, world.clock));
+  std::optional<DiskParts> disk_parts;
+  if (disks_.exist()) disk_parts = disks_.read();
+  cache_ = must(CacheFactory::create(sabotage.protections, cache_config_, *watched_, world.clock,
+                                     disk_parts ? &*disk_parts : nullptr));
   prefix_ = must(EngineFactory::create_prefix_cache(sabotage.engine, cache_config_, *cache_));
   ResourceManagerConfig manager = config.engine->manager;
   manager.role = role;
@@ -88,6 +92,7 @@ std::unique_ptr<RankWorker> EngineInstance::make_worker(uint32_t rank, uint64_t 
   options.name_space = must(make_namespace(cache_config_.spec));
   options.verify = sabotage_.verify;
   options.store_batch_max = 4;
+  options.disk_puts_max = 4;
   std::unique_ptr<Store> store;
   if (cache_config_.with_store) {
     store = std::make_unique<SwitchStore>(
@@ -96,9 +101,9 @@ std::unique_ptr<RankWorker> EngineInstance::make_worker(uint32_t rank, uint64_t 
                                    StoreContext{world_.clock})),
         world_.store_switch);
   }
-  return must(RankWorker::create(options, geometry,
-                                 host_memory_[rank]->memory().first(geometry.tier_bytes(rank)),
-                                 &copiers_[rank], std::move(store), world_.clock, nullptr));
+  return must(RankWorker::create(
+      options, geometry, host_memory_[rank]->memory().first(geometry.tier_bytes(rank)),
+      &copiers_[rank], std::move(store), world_.clock, disks_.open(rank, mix(seed ^ mix(rank)))));
 }
 
 void EngineInstance::begin_life(const EngineRequest& request) {
@@ -195,6 +200,7 @@ void EngineInstance::fail_step() {
 void EngineInstance::lose_rank(Random& random, bool device_too) {
   const auto rank = static_cast<uint32_t>(random.below(host_memory_.size()));
   note(fmt::format("rank {} dies{}", rank, device_too ? ", with its device memory" : ""));
+  disks_.crash(rank, random);
   plane_->replace_rank(rank, make_worker(rank, random.next()), world_.clock.now());
   if (!device_too) return;
   ++coverage_["engine.device_lost"];
@@ -210,6 +216,7 @@ void EngineInstance::change_weights() {
 }
 
 void EngineInstance::check() {
+  if (disks_.exist()) disks_.check_bounds();
   if (std::string wrong = manager_->check(); !wrong.empty()) fail("manager", wrong);
   if (sabotage_.promises_only) return;
   if (std::string wrong = prefix_->check(); !wrong.empty()) fail("prefix", wrong);

@@ -19,6 +19,7 @@
 #include "engine/resource_manager.h"
 #include "failure.h"
 #include "sim_config.h"
+#include "sim_disks.h"
 #include "store/registry.h"
 #include "support/attention_model.h"
 #include "switch_store.h"
@@ -54,6 +55,7 @@ class EngineInstance {
   PrefixCache& prefix() { return *prefix_; }
   SimulatedDataPlane& plane() { return *plane_; }
   WatchedPlane& watched() { return *watched_; }
+  SimDisks& disks() { return disks_; }  // its own
 
   // Schedules, and if there is something to run runs it; the step stays open.
   void begin_step();
@@ -87,6 +89,7 @@ class EngineInstance {
   const CacheConfig cache_config_;
 
   // In this order: each uses what stands before it.
+  SimDisks disks_;
   std::vector<std::unique_ptr<Arena>> host_memory_;  // [rank]
   std::unique_ptr<AttentionModel> model_;
   std::vector<ContiguousCopier> copiers_;  // [rank]

@@ -222,6 +222,16 @@ void add_engine_configs(std::vector<SimConfig>& configs) {
     configs.push_back(config);
   }
   {
+    SimConfig config = engine_config("engine-disk", "a disk that fails, hangs and damages");
+    config.cache.host_blocks = 16;
+    with_disk(config, WritePolicy::kWriteThrough, DiskSync::kNone);
+    config.restarts = false;
+    config.corruption = true;
+    config.disk_faults = true;
+    config.losses = true;
+    configs.push_back(config);
+  }
+  {
     SimConfig config =
         engine_config("engine-pd", "prefill and decode instances that share a store");
     with_store(config, "lru");
