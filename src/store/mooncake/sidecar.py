@@ -10,17 +10,20 @@ A message is a header (kind, count, id, extra), then count numbers or keys; the 
 and in wire.h. Any of the threads takes the next request; replies come in any order, by id. Every
 code is passed on as Mooncake gave it. What this process does not survive, its parent sees as the
 end of the socket; it never calls close(): a client without a segment leaves nothing behind.
+
+In the role `segment` the program gives memory of this node to the pool and serves nothing: a process
+that no request can make wait, and so none that a deadline kills (run_segment).
 """
 
 import array
 import ctypes
-import errno
 import gc
 import importlib.metadata
 import itertools
 import mmap
 import os
 import re
+import signal
 import socket
 import struct
 import sys
@@ -28,12 +31,16 @@ import threading
 import time
 import traceback
 
+import local_reads
+import pages
+import segment
+
 HEADER = struct.Struct("=IIQQ")
 MESSAGE_BYTES_MAX = 1 << 18
 OBJECT_KEY_BYTES = 96
 
 # Requests.
-MAP, EXISTS, GET, PUT, REPLACE, REMOVE, CLEAR = range(1, 8)
+MAP, EXISTS, GET, PUT, REPLACE, REMOVE, CLEAR, SEGMENT = range(1, 9)
 # What comes back.
 STAGE, UP, FAILED, REPLY = range(1, 5)
 
@@ -51,8 +58,8 @@ MASTER_CODES_BELOW = -900  # this and below, to -999: the master did not answer
 SETTLE_S = 2.0
 REACH_S = 2.0
 REACH_AGAIN_S = 0.25
-POPULATE_BYTES = 64 << 20
-MADV_POPULATE_WRITE = 23
+# How long the end of a segment may take.
+UNMOUNT_S = 5
 
 # Without these a call waits 30 to 60 seconds for a peer that is frozen. What the operator has set
 # in the environment stands.
@@ -144,15 +151,37 @@ class Client:
             raise Refusal(
                 f"Mooncake refuses to set up a client of the master at {self.master} by "
                 f"{options['protocol']}: code {code}; its log has more (option log)")
-        self.config = module.ReplicateConfig()
-        self.config.replica_num = int(options["replicas"])
-        if options["soft_pin"] == "1":
-            self.config.soft_pin_action = module.SoftPinAction.ENABLE
+        self.module = module
+        self.options = options
+        self.config = self.config_of([])
+        self.local_reads = local_reads.LocalReads()
         self.hostname = self.store.get_hostname()
         self.is_master_in_doubt = False
         self.maps = []
         self.scratch_lock = threading.Lock()
         self.scratch = None
+
+    def config_of(self, preferred_segments):
+        config = self.module.ReplicateConfig()
+        config.replica_num = int(self.options["replicas"])
+        if self.options["soft_pin"] == "1":
+            config.soft_pin_action = self.module.SoftPinAction.ENABLE
+        if preferred_segments:
+            config.preferred_segments = preferred_segments
+        return config
+
+    def place_segment(self, generation, fd, size, base, names):
+        """Where this node's own segment is in the pool (base 0: it is not), for puts and reads."""
+        name, endpoint = names.split("\n")
+        is_new = not self.local_reads.mapping
+        if not self.local_reads.move(generation, fd, size, base, endpoint):
+            return 0
+        if is_new and self.options["populate"] == "1":
+            threading.Thread(target=self.local_reads.populate, args=(size,), daemon=True).start()
+        is_preferred = base != 0 and self.options["prefer_local"] == "1"
+        # Another object: calls that are under way read the old one.
+        self.config = self.config_of([name] if is_preferred else [])
+        return 0
 
     def map(self, fd, size, is_populated):
         """The address at which the memory stands here; negative if Mooncake does not take it."""
@@ -163,7 +192,7 @@ class Client:
         if code != 0:
             return code
         if is_populated:
-            threading.Thread(target=populate, args=(address, size), daemon=True).start()
+            threading.Thread(target=pages.populate, args=(address, size), daemon=True).start()
         return address
 
     def is_master_away(self):
@@ -184,6 +213,27 @@ class Client:
         return self.store.batch_is_exist(keys)
 
     def get(self, keys, addresses, lengths, parts):
+        if self.local_reads.place is None:
+            return self.get_by_transport(keys, addresses, lengths, parts)
+        until = time.monotonic() + local_reads.LEASE_S
+        found = self.store.batch_get_replica_desc(keys)
+        if not found:
+            # No answer looks like no object.
+            self.is_master_in_doubt = True
+            if self.is_master_away():
+                return [MASTER_CODES_BELOW] * len(keys)
+        places, sizes = split(addresses, parts), split(lengths, parts)
+        codes = self.local_reads.read(found, keys, places, sizes, until)
+        rest = [i for i, code in enumerate(codes) if code is None]
+        if rest:
+            answers = self.get_by_transport(
+                [keys[i] for i in rest], list(itertools.chain(*(places[i] for i in rest))),
+                list(itertools.chain(*(sizes[i] for i in rest))), parts)
+            for i, answer in zip(rest, answers):
+                codes[i] = answer
+        return codes
+
+    def get_by_transport(self, keys, addresses, lengths, parts):
         codes = self.get_once(keys, addresses, lengths, parts)
         # The batch took longer than the lease that it began with; its bytes may be anybody's.
         late = [i for i, code in enumerate(codes) if code == LEASE_EXPIRED]
@@ -331,16 +381,6 @@ def in_waves(call, keys, addresses, lengths):
     return codes
 
 
-def populate(address, size):
-    """Has the kernel provide the pages now: while a transfer meets them one by one it is slow."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    for offset in range(0, size, POPULATE_BYTES):
-        length = min(POPULATE_BYTES, size - offset)
-        if libc.madvise(ctypes.c_void_p(address + offset), ctypes.c_size_t(length),
-                        MADV_POPULATE_WRITE) != 0 and ctypes.get_errno() != errno.EINTR:
-            return  # an older kernel, or memory is short: then on first use
-
-
 class Server:
     def __init__(self, channel, client):
         self.channel = channel
@@ -378,6 +418,14 @@ class Server:
                 return [client.map(fd, size, is_populated != 0)]
             finally:
                 os.close(fd)
+        if kind == SEGMENT:
+            fd = struct.unpack("i", ancillary[0][2])[0]
+            size, base = struct.unpack_from("=QQ", message, HEADER.size)
+            try:
+                names = message[HEADER.size + 16:].decode()
+                return [client.place_segment(extra, fd, size, base, names)]
+            finally:
+                os.close(fd)
         if client.is_master_away():
             return [MASTER_CODES_BELOW] * max(count, 1)
         if kind == CLEAR:
@@ -404,6 +452,34 @@ def say_to(channel, kind, text):
     channel.sendall(HEADER.pack(kind, 0, 0, 0) + text.encode("utf-8", "replace")[:4096])
 
 
+def run_segment(channel, client):
+    """Gives the memory of the first message to the pool until the parent says nothing more, or
+    SIGTERM comes; then takes it back, so that nobody looks for anything here any more."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    own = segment.Segment(client.store, client.config_of)
+    try:
+        message, ancillary, _, _ = channel.recvmsg(
+            MESSAGE_BYTES_MAX, socket.CMSG_SPACE(struct.calcsize("i")))
+        if not message:
+            return
+        fd = struct.unpack("i", ancillary[0][2])[0]
+        _, _, request, _ = HEADER.unpack_from(message)
+        size, is_populated = struct.unpack_from("=QQ", message, HEADER.size)
+        say_to(channel, STAGE, f"giving {size >> 20} MiB to the pool")
+        endpoint = own.mount(fd, size, client.options["protocol"], client.options["device"])
+        say_to(channel, UP, f"{client.hostname}\n{endpoint}")
+        channel.sendall(HEADER.pack(REPLY, 1, request, 0) + struct.pack("=q", own.base))
+        if is_populated:
+            threading.Thread(target=pages.populate, args=(own.base, size), daemon=True).start()
+        while channel.recv(MESSAGE_BYTES_MAX):
+            pass
+    finally:
+        # Whatever hangs in it, and whether or not Python gets to run.
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(UNMOUNT_S)
+        own.unmount()
+
+
 def run(channel):
     options = dict(
         line.split("=", 1) for line in channel.recv(MESSAGE_BYTES_MAX).decode().splitlines())
@@ -415,6 +491,14 @@ def run(channel):
     except Exception as error:  # pylint: disable=broad-except
         traceback.print_exc()
         say_to(channel, FAILED, f"the Mooncake client could not be set up: {error!r}")
+        return
+    if options["role"] == "segment":
+        try:
+            run_segment(channel, client)
+        except segment.MountFailed as trouble:
+            say_to(channel, FAILED, str(trouble))
+        except (ConnectionError, SystemExit):
+            pass  # the parent has died, or wants the end
         return
     gc.freeze()
     # A thread that comes back from a transfer must not wait 5 ms for one that unpacks a request.

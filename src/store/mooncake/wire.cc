@@ -43,7 +43,8 @@ Header header_of(Request kind, size_t count, uint64_t id, uint64_t extra) {
 
 Code read_code(int64_t answer, uint64_t bytes) {
   if (answer >= 0) {
-    return static_cast<uint64_t>(answer) == bytes ? Code::kOk : Code::kInvalid;
+    const int64_t length = is_read_here(answer) ? answer - kReadHere : answer;
+    return static_cast<uint64_t>(length) == bytes ? Code::kOk : Code::kInvalid;
   }
   switch (answer) {
     // While it is being written it is not there for anybody.
@@ -79,6 +80,16 @@ std::vector<std::byte> encode_map(uint64_t id, uint64_t bytes, bool populate) {
   writer.add(header_of(Request::kMap, 1, id, 0));
   writer.add(bytes);
   writer.add(uint64_t{populate ? 1u : 0u});
+  return writer.take();
+}
+
+std::vector<std::byte> encode_segment(uint64_t id, uint64_t generation, uint64_t bytes,
+                                      const SegmentPlace& place) {
+  Writer writer(sizeof(Header) + 2 * sizeof(uint64_t) + place.names.size());
+  writer.add(header_of(Request::kSegment, 1, id, generation));
+  writer.add(bytes);
+  writer.add(place.base);
+  writer.add(place.names.data(), place.names.size());
   return writer.take();
 }
 
@@ -147,6 +158,7 @@ Code code_of(Request kind, int64_t answer, uint64_t bytes) {
     case Request::kRemove:
       return answer == kObjectNotFound ? Code::kOk : write_code(answer);
     case Request::kMap:
+    case Request::kSegment:
     case Request::kPut:
     case Request::kReplace:
     case Request::kClear:
