@@ -11,8 +11,8 @@ and in wire.h. Any of the threads takes the next request; replies come in any or
 code is passed on as Mooncake gave it. What this process does not survive, its parent sees as the
 end of the socket; it never calls close(): a client without a segment leaves nothing behind.
 
-In the role `segment` the program gives memory of this node to the pool and serves nothing: a process
-that no request can make wait, and so none that a deadline kills (run_segment).
+In the role `segment` the program gives memory of this node to the pool and serves nothing, so that
+no request can make it wait, and no deadline kills it (run_segment).
 """
 
 import array
