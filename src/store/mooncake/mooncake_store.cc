@@ -92,8 +92,10 @@ Result<std::unique_ptr<MooncakeStore>> MooncakeStore::create(const MooncakeOptio
   std::unique_ptr<MooncakeStore> store(new MooncakeStore(options, clock, std::move(sidecar),
                                                          std::move(segment), std::move(buffer),
                                                          number, std::move(wake_up)));
-  // The pool shall have the memory whether or not we ask it for anything.
-  store->progress(clock.now());
+  if (store->segment_ != nullptr) store->counts_.given_bytes = store->segment_->bytes();
+  // The pool shall have the memory whether or not we ask it for anything: the first poll() starts
+  // it. Not here, where stores are opened just to see whether their URL is right.
+  store->arm_timer(clock.now());
   return store;
 }
 

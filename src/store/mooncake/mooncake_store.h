@@ -39,9 +39,9 @@ class StoreRegistry;
 // Threads: one, as every Store; a thread inside starts and reaps the sidecar.
 class MooncakeStore final : public Store {
  public:
-  // Starts no sidecar yet; with a segment, the process that gives it. `clock` outlives the store.
-  // kUnavailable if the system has no descriptor left, kNoSpace for a buffer or a segment that does
-  // not fit.
+  // Starts nothing yet; completion_fd() asks for the poll() that starts the process of a segment.
+  // `clock` outlives the store. kUnavailable if the system has no descriptor left, kNoSpace for a
+  // buffer or a segment that does not fit.
   static Result<std::unique_ptr<MooncakeStore>> create(const MooncakeOptions& options,
                                                        const Clock& clock);
 

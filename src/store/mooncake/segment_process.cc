@@ -75,6 +75,7 @@ std::string SegmentProcess::problem() const {
     case Sidecar::State::kDown:
       break;
   }
+  if (process_->starts() == 0) return what + "its process has not been started yet";
   // A start that follows a failure will mostly fail in the same way.
   return what + (process_->problem().empty() ? process_->stage() : process_->problem());
 }

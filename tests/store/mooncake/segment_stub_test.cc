@@ -156,6 +156,17 @@ TEST_F(SegmentStubTest, ARefusedSegmentIsSaidAndTriedAgainAndTheRestServes) {
   EXPECT_EQ(store.sidecar().starts(), 1U);
 }
 
+// Nobody need ask the store for anything, but whoever has opened it only to close it pays nothing.
+TEST_F(SegmentStubTest, TheFirstPollStartsIt) {
+  const StubPython python;
+  const MooncakeStore& store = open(python.url("segment=16MiB"));
+  EXPECT_EQ(store.segment()->process().starts(), 0U);
+  ASSERT_TRUE(testing::readable(store.completion_fd(), testing::kHangMs));
+  ASSERT_TRUE(poll_until([&] { return store.segment()->place().base != 0; })) << store.state();
+  EXPECT_EQ(store.state(), "ok");
+  EXPECT_EQ(store.sidecar().starts(), 0U);
+}
+
 // What the pool says of a place must be proved by bytes that were put there.
 TEST_F(SegmentStubTest, ASegmentInWhichNothingIsFoundIsNotUsed) {
   const StubPython python(
