@@ -22,16 +22,34 @@ READ_HERE = 1 << 62
 PROT_READ = 1
 
 
+class Mapping:
+    """The memory of a segment, here. For reading only, so that no fault of ours damages what the
+    pool holds. Unmapped when nobody reads from it any more."""
+
+    def __init__(self, libc, fd, size):
+        self.libc = libc
+        self.size = size
+        self.address = libc.mmap(None, size, PROT_READ, mmap.MAP_SHARED, fd, 0)
+        if self.address in (None, ctypes.c_void_p(-1).value):
+            self.address = None
+            code = ctypes.get_errno()
+            raise OSError(code, f"the segment cannot be mapped: {errno.errorcode.get(code, code)}")
+
+    def __del__(self):
+        if self.address is not None:
+            self.libc.munmap(self.address, self.size)
+
+
 class LocalReads:
     def __init__(self):
         self.libc = ctypes.CDLL(None, use_errno=True)
         self.libc.mmap.restype = ctypes.c_void_p
         self.libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int,
                                    ctypes.c_int, ctypes.c_long]
-        self.mapping = 0
+        self.libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
         self.lock = threading.Lock()
         self.generation = -1
-        # (where our mapping is, where the pool's addresses begin, and end, the pool's name of the
+        # (our mapping, where the pool's addresses of it begin, and end, the pool's name of the
         # process that gives the memory); None: it is not in the pool.
         self.place = None
 
@@ -41,22 +59,16 @@ class LocalReads:
             if generation <= self.generation:
                 return False
             self.generation = generation
-            if not self.mapping:
-                self.mapping = self.map(fd, size)
-            self.place = (self.mapping, base, base + size, endpoint) if base else None
+            self.place = None
+            if base != 0:
+                self.place = (Mapping(self.libc, fd, size), base, base + size, endpoint)
             return True
 
-    def map(self, fd, size):
-        """For reading only, so that no fault of ours damages what the pool holds."""
-        address = self.libc.mmap(None, size, PROT_READ, mmap.MAP_SHARED, fd, 0)
-        if address is None or address == ctypes.c_void_p(-1).value:
-            code = ctypes.get_errno()
-            raise OSError(code, f"the segment cannot be mapped: {errno.errorcode.get(code, code)}")
-        return address
-
-    def populate(self, size):
+    def populate(self):
         """Pages that another process has written are mapped now and not when they are read."""
-        pages.populate(self.mapping, size, pages.TO_READ)
+        place = self.place
+        if place is not None:
+            pages.populate(place[0].address, place[0].size, pages.TO_READ)
 
     def read(self, found, keys, addresses, lengths, until):
         """The code of each object: READ_HERE + its length, its length alone if that is another one
@@ -80,7 +92,7 @@ def copy(place, replicas, pieces, sizes, until):
             continue
         if size != sum(sizes):
             return size
-        source = mapping + first - base
+        source = mapping.address + first - base
         for piece, length in zip(pieces, sizes):
             ctypes.memmove(piece, source, length)
             source += length

@@ -74,6 +74,11 @@ OptionTable mooncake_option_table() {
                         "Memory of this node that is given to the pool, for each rank; 0 is none, "
                         "else at least 16MiB",
                         "0", 0, 16 * kTib));
+  table.add(
+      make_option("segment_socket", OptionType::kString,
+                  "Unix socket at which that memory is offered to the other processes of this "
+                  "node; without segment=, from which theirs is had",
+                  ""));
   table.add(make_option("prefer_local", OptionType::kBool,
                         "Puts go to the segment of this node while it has room", "true"));
   table.add(make_option("threads", OptionType::kInteger,
@@ -116,6 +121,7 @@ Result<MooncakeOptions> read_mooncake_options(const StoreUrl& url) {
                                      "; allowed: 0 (none) or " + format_bytes(kSegmentBytesMin) +
                                      " and more");
   }
+  options.segment_socket = text_or_empty(given, "segment_socket");
   options.prefer_local = given.get_bool("prefer_local");
   options.threads = static_cast<uint32_t>(given.get_integer("threads"));
   options.buffer_bytes = static_cast<uint64_t>(given.get_integer("buffer_bytes"));

@@ -26,6 +26,7 @@ struct MooncakeOptions {
   bool soft_pin = false;
   bool connection_pool = false;
   uint64_t segment_bytes = 0;  // of this node's memory that is given to the pool; 0: none
+  std::string segment_socket;  // where it is offered or had; empty: nowhere
   bool prefer_local = true;    // puts go there as long as there is room
   uint32_t threads = 4;        // requests that the sidecar works on at once
   uint64_t buffer_bytes = 0;   // for objects in memory that the sidecar cannot map

@@ -12,6 +12,8 @@
 
 #include "base/assert.h"
 #include "base/quantity.h"
+#include "store/mooncake/segment_peer.h"
+#include "store/mooncake/segment_process.h"
 #include "store/registry.h"
 #include "store/store_items.h"
 
@@ -84,15 +86,19 @@ Result<std::unique_ptr<MooncakeStore>> MooncakeStore::create(const MooncakeOptio
   TIERCEL_TRY_ASSIGN(const size_t number,
                      sidecar->add_memory(buffer.fd(), buffer.bytes(), /*populate=*/false));
   TIERCEL_TRY_ASSIGN(WakeUp wake_up, WakeUp::create(sidecar->fd()));
-  std::unique_ptr<SegmentProcess> segment;
+  std::unique_ptr<SegmentSource> segment;
   if (options.segment_bytes > 0) {
     TIERCEL_TRY_ASSIGN(segment, SegmentProcess::create(options));
-    TIERCEL_TRY(wake_up.watch(segment->fd()));
+  } else if (!options.segment_socket.empty()) {
+    TIERCEL_TRY_ASSIGN(segment, SegmentPeer::create(options.segment_socket));
+  }
+  if (segment != nullptr) {
+    for (const int fd : segment->fds()) TIERCEL_TRY(wake_up.watch(fd));
   }
   std::unique_ptr<MooncakeStore> store(new MooncakeStore(options, clock, std::move(sidecar),
                                                          std::move(segment), std::move(buffer),
                                                          number, std::move(wake_up)));
-  if (store->segment_ != nullptr) store->counts_.given_bytes = store->segment_->bytes();
+  if (store->segment_ != nullptr) store->counts_.given_bytes = store->segment_->given_bytes();
   // The pool shall have the memory whether or not we ask it for anything: the first poll() starts
   // it. Not here, where stores are opened just to see whether their URL is right.
   store->arm_timer(clock.now());
@@ -101,7 +107,7 @@ Result<std::unique_ptr<MooncakeStore>> MooncakeStore::create(const MooncakeOptio
 
 MooncakeStore::MooncakeStore(const MooncakeOptions& options, const Clock& clock,
                              std::unique_ptr<Sidecar> sidecar,
-                             std::unique_ptr<SegmentProcess> segment, TransferBuffer buffer,
+                             std::unique_ptr<SegmentSource> segment, TransferBuffer buffer,
                              size_t buffer_number, WakeUp wake_up)
     : options_(options),
       clock_(clock),

@@ -26,7 +26,7 @@
 #include "tiercel/store.h"
 
 #include "store/mooncake/mooncake_options.h"
-#include "store/mooncake/segment_process.h"
+#include "store/mooncake/segment_source.h"
 #include "store/mooncake/sidecar.h"
 #include "store/mooncake/transfer_buffer.h"
 #include "store/mooncake/wire.h"
@@ -66,8 +66,8 @@ class MooncakeStore final : public Store {
 
   // For tests and reports.
   const Sidecar& sidecar() const { return *sidecar_; }
-  // Null if none is given.
-  const SegmentProcess* segment() const { return segment_.get(); }
+  // Of this node; null if none is given and none is had.
+  const SegmentSource* segment() const { return segment_.get(); }
   // Of the last call that came back: how long it was with Mooncake.
   Duration last_call_time() const { return last_call_time_; }
 
@@ -109,7 +109,7 @@ class MooncakeStore final : public Store {
   };
 
   MooncakeStore(const MooncakeOptions& options, const Clock& clock,
-                std::unique_ptr<Sidecar> sidecar, std::unique_ptr<SegmentProcess> segment,
+                std::unique_ptr<Sidecar> sidecar, std::unique_ptr<SegmentSource> segment,
                 TransferBuffer buffer, size_t buffer_number, WakeUp wake_up);
 
   Status accepts() const;
@@ -144,7 +144,7 @@ class MooncakeStore final : public Store {
   const MooncakeOptions options_;
   const Clock& clock_;
   const std::unique_ptr<Sidecar> sidecar_;
-  const std::unique_ptr<SegmentProcess> segment_;
+  const std::unique_ptr<SegmentSource> segment_;
   TransferBuffer buffer_;
   const size_t buffer_number_;
   WakeUp wake_up_;  // watches descriptors of sidecar_ and segment_

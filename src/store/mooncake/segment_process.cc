@@ -38,13 +38,27 @@ Result<std::unique_ptr<SegmentProcess>> SegmentProcess::create(const MooncakeOpt
   TIERCEL_TRY_ASSIGN(std::unique_ptr<Sidecar> process,
                      Sidecar::create(options, Sidecar::Role::kSegment));
   TIERCEL_TRY(process->add_memory(memfd.get(), bytes, options.populate));
+  std::unique_ptr<SegmentShare> share;
+  if (!options.segment_socket.empty()) {
+    TIERCEL_TRY_ASSIGN(share, SegmentShare::create(options.segment_socket, memfd.get(), bytes));
+  }
   return std::unique_ptr<SegmentProcess>(
-      new SegmentProcess(bytes, std::move(memfd), std::move(process)));
+      new SegmentProcess(bytes, std::move(memfd), std::move(process), std::move(share)));
 }
 
 SegmentProcess::SegmentProcess(uint64_t bytes, FileDescriptor memfd,
-                               std::unique_ptr<Sidecar> process)
-    : bytes_(bytes), memfd_(std::move(memfd)), process_(std::move(process)) {}
+                               std::unique_ptr<Sidecar> process,
+                               std::unique_ptr<SegmentShare> share)
+    : bytes_(bytes),
+      memfd_(std::move(memfd)),
+      process_(std::move(process)),
+      share_(std::move(share)) {}
+
+std::vector<int> SegmentProcess::fds() const {
+  std::vector<int> fds{process_->fd()};
+  if (share_ != nullptr) fds.push_back(share_->fd());
+  return fds;
+}
 
 bool SegmentProcess::poll(TimePoint now) {
   process_->poll(now, &replies_);
@@ -55,6 +69,7 @@ bool SegmentProcess::poll(TimePoint now) {
   if (process_->state() == Sidecar::State::kReady) {
     place = {process_->address(kSegment), process_->greeting()};
   }
+  if (share_ != nullptr) share_->poll(place);
   if (place == place_) return false;
   place_ = std::move(place);
   return true;
@@ -83,6 +98,7 @@ std::string SegmentProcess::problem() const {
 Status SegmentProcess::close(const Clock& clock, Duration allowed) {
   const auto begun = std::chrono::steady_clock::now();
   process_->ask_to_end();
+  share_.reset();
   place_ = {};
   while (process_->state() != Sidecar::State::kDown) {
     const Duration gone = std::chrono::steady_clock::now() - begun;

@@ -123,16 +123,17 @@ Status Sidecar::send_memory(size_t index) {
 }
 
 Status Sidecar::place_segment(int memfd, uint64_t bytes, mooncake::SegmentPlace place) {
-  if (!segment_) {
-    FileDescriptor copy(::fcntl(memfd, F_DUPFD_CLOEXEC, 0));
+  FileDescriptor copy;
+  if (place.base != 0) {
+    copy.reset(::fcntl(memfd, F_DUPFD_CLOEXEC, 0));
     if (!copy) {
       return Error(Code::kUnavailable,
                    "the segment of a Mooncake store cannot be shared: " + limit_error_text(errno));
     }
-    segment_.emplace();
-    segment_->fd = std::move(copy);
-    segment_->bytes = bytes;
   }
+  if (!segment_) segment_.emplace();
+  segment_->fd = std::move(copy);
+  segment_->bytes = bytes;
   segment_->place = std::move(place);
   ++segment_->generation;
   segment_->is_told = false;
@@ -146,7 +147,9 @@ void Sidecar::tell_segment() {
   const std::vector<std::byte> message =
       mooncake::encode_segment(kSegmentId, segment_->generation, segment_->bytes, segment_->place);
   // If it has too much to read now, the next poll() tries again.
-  segment_->is_told = send_socket_message(socket_.get(), message, {{segment_->fd.get()}}) == 0;
+  const int fd = segment_->fd.get();
+  const std::span<const int> fds(&fd, segment_->fd ? 1 : 0);
+  segment_->is_told = send_socket_message(socket_.get(), message, fds) == 0;
 }
 
 bool Sidecar::start(TimePoint now) {

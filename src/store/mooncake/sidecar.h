@@ -47,8 +47,9 @@ class Sidecar {
   // Memory that the process maps, now or when it starts: the first `bytes` of a memfd, of which a
   // duplicate is kept. Returns its number. The process is not ready until Mooncake has it.
   Result<size_t> add_memory(int memfd, uint64_t bytes, bool populate);
-  // The node's own segment, the first `bytes` of a memfd of which a duplicate is kept, and where it
-  // is in the pool. The process reads from it what lies there; it need not have it to be ready.
+  // This node's segment, the first `bytes` of a memfd, and where it is in the pool; while it is
+  // there a duplicate of the descriptor is kept. The process reads from it what lies there; it need
+  // not have it to be ready.
   Status place_segment(int memfd, uint64_t bytes, mooncake::SegmentPlace place);
   // Where that memory stands in the process. While kReady only.
   uint64_t address(size_t memory) const { return memories_[memory].address; }

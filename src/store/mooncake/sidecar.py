@@ -171,13 +171,12 @@ class Client:
         return config
 
     def place_segment(self, generation, fd, size, base, names):
-        """Where this node's own segment is in the pool (base 0: it is not), for puts and reads."""
-        name, endpoint = names.split("\n")
-        is_new = not self.local_reads.mapping
+        """Where this node's segment is in the pool (base 0: it is not), for puts and reads."""
+        name, _, endpoint = names.partition("\n")
         if not self.local_reads.move(generation, fd, size, base, endpoint):
             return 0
-        if is_new and self.options["populate"] == "1":
-            threading.Thread(target=self.local_reads.populate, args=(size,), daemon=True).start()
+        if base != 0 and self.options["populate"] == "1":
+            threading.Thread(target=self.local_reads.populate, daemon=True).start()
         is_preferred = base != 0 and self.options["prefer_local"] == "1"
         # Another object: calls that are under way read the old one.
         self.config = self.config_of([name] if is_preferred else [])
@@ -419,10 +418,12 @@ class Server:
             finally:
                 os.close(fd)
         if kind == SEGMENT:
-            fd = struct.unpack("i", ancillary[0][2])[0]
             size, base = struct.unpack_from("=QQ", message, HEADER.size)
+            names = message[HEADER.size + 16:].decode()
+            if not ancillary:
+                return [client.place_segment(extra, -1, size, 0, names)]
+            fd = struct.unpack("i", ancillary[0][2])[0]
             try:
-                names = message[HEADER.size + 16:].decode()
                 return [client.place_segment(extra, fd, size, base, names)]
             finally:
                 os.close(fd)

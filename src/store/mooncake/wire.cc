@@ -119,6 +119,23 @@ std::vector<std::byte> encode_clear(uint64_t id, std::string_view prefix) {
   return writer.take();
 }
 
+Result<SegmentNews> decode_segment(std::span<const std::byte> message) {
+  Header header;
+  constexpr size_t kFixedBytes = sizeof header + 2 * sizeof(uint64_t);
+  if (message.size() >= kFixedBytes) std::memcpy(&header, message.data(), sizeof header);
+  if (header.kind != static_cast<uint32_t>(Request::kSegment)) {
+    return Error(Code::kInvalid,
+                 "a message of " + std::to_string(message.size()) + " bytes tells of no segment");
+  }
+  SegmentNews news;
+  std::memcpy(&news.bytes, message.data() + sizeof header, sizeof(uint64_t));
+  std::memcpy(&news.place.base, message.data() + sizeof header + sizeof(uint64_t),
+              sizeof(uint64_t));
+  const std::span<const std::byte> names = message.subspan(kFixedBytes);
+  news.place.names.assign(reinterpret_cast<const char*>(names.data()), names.size());
+  return news;
+}
+
 Result<Message> decode(std::span<const std::byte> bytes) {
   Header header;
   if (bytes.size() < sizeof header) {

@@ -10,7 +10,8 @@
 //   clear                the prefix
 //   segment              u64 bytes, u64 address at which it begins in the pool's words (0: it is
 //   not
-//                        in the pool), text; the memfd comes along; `extra` counts these messages
+//                        in the pool), text; if it is there, the memfd comes along; `extra` counts
+//                        these messages
 //   stage, up, failed    text
 //   reply                `count` codes (i64) as Mooncake gave them; `extra` is the time in ns that
 //                        the call took there; kReadHere is added to the length of an object that
@@ -78,6 +79,12 @@ struct SegmentPlace {
 };
 std::vector<std::byte> encode_segment(uint64_t id, uint64_t generation, uint64_t bytes,
                                       const SegmentPlace& place);
+struct SegmentNews {
+  uint64_t bytes = 0;
+  SegmentPlace place;
+};
+// kInvalid if it is something else.
+Result<SegmentNews> decode_segment(std::span<const std::byte> message);
 std::vector<std::byte> encode_clear(uint64_t id, std::string_view prefix);
 
 struct Message {

@@ -129,7 +129,7 @@ TEST_F(SegmentStubTest, AGetThatHangsEndsTheSidecarAndNotTheSegment) {
       "    def batch_get_into(self, keys, addresses, lengths):\n        time.sleep(3600)\n");
   const MooncakeStore& store = open_segment(python.url("segment=16MiB&stuck_after=100ms"), kHere);
   ASSERT_EQ(handle_->put_value(test_key(1), kByTransport), Code::kOk);
-  const pid_t pid = store.segment()->process().pid();
+  const pid_t pid = store.segment()->process()->pid();
   const GuardedBuffer buffer(kBytes);
   EXPECT_EQ(handle_->get({buffer.get_item(test_key(1))}, clock_.now() + milliseconds(50)),
             Codes{Code::kTimeout});
@@ -137,8 +137,8 @@ TEST_F(SegmentStubTest, AGetThatHangsEndsTheSidecarAndNotTheSegment) {
     handle_->exists_one(test_key(1));
     return store.sidecar().starts() > 1;
   }));
-  EXPECT_EQ(store.segment()->process().starts(), 1U);
-  EXPECT_EQ(store.segment()->process().pid(), pid);
+  EXPECT_EQ(store.segment()->process()->starts(), 1U);
+  EXPECT_EQ(store.segment()->process()->pid(), pid);
   EXPECT_NE(store.segment()->place().base, 0U);
 }
 
@@ -148,7 +148,7 @@ TEST_F(SegmentStubTest, ARefusedSegmentIsSaidAndTriedAgainAndTheRestServes) {
       "        return {'ret': -1, 'segment_ids': []}\n");
   const MooncakeStore& store = open(python.url("segment=16MiB"));
   EXPECT_EQ(put_and_get(kByTransport), kByTransport);
-  ASSERT_TRUE(poll_until([&] { return store.segment()->process().starts() >= 3; }));
+  ASSERT_TRUE(poll_until([&] { return store.segment()->process()->starts() >= 3; }));
   const std::string state = store.state();
   EXPECT_NE(state.find("the segment of 16 MiB is not in the pool"), std::string::npos) << state;
   EXPECT_NE(state.find("code -1"), std::string::npos) << state;
@@ -160,7 +160,7 @@ TEST_F(SegmentStubTest, ARefusedSegmentIsSaidAndTriedAgainAndTheRestServes) {
 TEST_F(SegmentStubTest, TheFirstPollStartsIt) {
   const StubPython python;
   const MooncakeStore& store = open(python.url("segment=16MiB"));
-  EXPECT_EQ(store.segment()->process().starts(), 0U);
+  EXPECT_EQ(store.segment()->process()->starts(), 0U);
   ASSERT_TRUE(testing::readable(store.completion_fd(), testing::kHangMs));
   ASSERT_TRUE(poll_until([&] { return store.segment()->place().base != 0; })) << store.state();
   EXPECT_EQ(store.state(), "ok");
@@ -173,7 +173,7 @@ TEST_F(SegmentStubTest, ASegmentInWhichNothingIsFoundIsNotUsed) {
       "    def put_from(self, key, address, size, config):\n        self.size = size\n"
       "        return 0\n");
   const MooncakeStore& store = open(python.url("segment=16MiB"));
-  ASSERT_TRUE(poll_until([&] { return store.segment()->process().starts() >= 2; }));
+  ASSERT_TRUE(poll_until([&] { return store.segment()->process()->starts() >= 2; }));
   EXPECT_NE(store.state().find("was found there"), std::string::npos) << store.state();
   EXPECT_EQ(store.segment()->place().base, 0U);
 }
@@ -183,7 +183,7 @@ TEST_F(SegmentStubTest, ItsProcessDoesNotOutliveOurs) {
   const testing::TempFolder folder;
   testing::WaitingChild child([&](const std::function<void()>& wait) {
     const MooncakeStore& store = open_segment(python.url("segment=16MiB"), kHere);
-    folder.write("pid", std::to_string(store.segment()->process().pid()));
+    folder.write("pid", std::to_string(store.segment()->process()->pid()));
     wait();
   });
   const pid_t pid = std::stoi(testing::read_file(folder.path("pid")));
@@ -197,7 +197,7 @@ TEST_F(SegmentStubTest, CloseEndsAProcessThatDoesNotUnmount) {
   const StubPython python("    def unmount_segment(self, ids):\n        time.sleep(3600)\n");
   const MooncakeStore& store = open_segment(python.url("segment=16MiB"), kHere);
   EXPECT_TRUE(handle_->store().close(clock_.now() + seconds(1)));
-  EXPECT_EQ(store.segment()->process().state(), Sidecar::State::kDown);
+  EXPECT_EQ(store.segment()->process()->state(), Sidecar::State::kDown);
   EXPECT_EQ(store.state(), "closed");
 }
 

@@ -13,6 +13,7 @@
 #include "store/registry.h"
 #include "store/store_harness.h"
 #include "support/mooncake_pool.h"
+#include "support/temp_folder.h"
 #include "support/wait_readable.h"
 
 namespace tiercel {
@@ -51,17 +52,29 @@ class SegmentTest : public ::testing::Test {
   static const MooncakeStore& mooncake(Handle& handle) {
     return static_cast<const MooncakeStore&>(handle.store());
   }
-  static const SegmentProcess& segment(Handle& handle) { return *mooncake(handle).segment(); }
+  static const SegmentSource& segment(Handle& handle) { return *mooncake(handle).segment(); }
 
   bool wait_for_segment(Handle& handle, uint64_t starts = 1) {
     const TimePoint limit = clock_.now() + seconds(60);
     while (clock_.now() < limit) {
       // It has also been told to the sidecar, which takes its messages in their order.
       if (handle.exists_one(test_key(1'000'000)) == Code::kNotFound &&
-          segment(handle).place().base != 0 && segment(handle).process().starts() >= starts) {
+          segment(handle).place().base != 0 && segment(handle).process()->starts() >= starts) {
         return true;
       }
       testing::readable(handle.store().completion_fd(), 100);
+    }
+    return false;
+  }
+
+  // Until `client` has it too.
+  bool wait_for_segment_of(Handle& service, Handle& client) {
+    const TimePoint limit = clock_.now() + seconds(60);
+    while (clock_.now() < limit) {
+      service.take();
+      client.exists_one(test_key(1'000'000));
+      if (segment(client).place() == segment(service).place()) return true;
+      testing::readable(client.store().completion_fd(), 100);
     }
     return false;
   }
@@ -205,7 +218,7 @@ TEST_F(SegmentTest, ItOutlivesTheSidecar) {
   while (mooncake(handle).sidecar().starts() < 2) handle.exists_one(test_key(1));
   ASSERT_TRUE(wait_for_segment(handle));
   EXPECT_EQ(read_here(handle, test_key(1)), value);
-  EXPECT_EQ(segment(handle).process().starts(), 1U);
+  EXPECT_EQ(segment(handle).process()->starts(), 1U);
 }
 
 // What lay in it is lost, as with any process of the pool; the memory comes back as empty space.
@@ -215,7 +228,7 @@ TEST_F(SegmentTest, AProcessThatIsKilledIsReplacedAndNothingStaleIsRead) {
   Handle handle = open_segment();
   const std::vector<std::byte> value = test_value(kObjectBytes, 1);
   ASSERT_EQ(handle.put_value(test_key(1), value), Code::kOk);
-  ASSERT_EQ(::kill(segment(handle).process().pid(), SIGKILL), 0);
+  ASSERT_EQ(::kill(segment(handle).process()->pid(), SIGKILL), 0);
   ASSERT_TRUE(wait_for_segment(handle, 2)) << handle.store().state();
   const uint64_t copied = handle.store().stats().local_hits;
   EXPECT_NE(handle.get_value(test_key(1), kObjectBytes).first, Code::kOk);
@@ -237,7 +250,7 @@ TEST_F(SegmentTest, AMasterThatHasForgottenItTakesItAgain) {
   pool_->command("start master");
   ASSERT_EQ(put_until_ok(handle, test_key(2), value), Code::kOk);
   EXPECT_EQ(read_here(handle, test_key(2)), value);
-  EXPECT_EQ(segment(handle).process().starts(), 1U);
+  EXPECT_EQ(segment(handle).process()->starts(), 1U);
 }
 
 TEST_F(SegmentTest, BytesThatSomebodyHasChangedInItComeBackChangedForTheFrameToFind) {
@@ -261,6 +274,32 @@ TEST_F(SegmentTest, BytesThatSomebodyHasChangedInItComeBackChangedForTheFrameToF
   EXPECT_EQ(read_here(handle, test_key(1)), value);
 }
 
+// As tiercel store serve and an engine beside it.
+TEST_F(SegmentTest, OtherProcessesOfTheNodeReadItWithoutTheTransportToo) {
+  TIERCEL_NEEDS_MOONCAKE();
+  if (!start()) return;
+  const testing::TempFolder folder;
+  const std::string socket = "segment_socket=" + folder.path("segment");
+  std::optional<Handle> service(open_segment("segment=64MiB&populate=false&" + socket));
+  Handle client(open_store(socket));
+  ASSERT_TRUE(wait_for_segment_of(*service, client)) << client.store().state();
+  const std::vector<std::byte> value = test_value(kObjectBytes, 1);
+  ASSERT_EQ(client.put_value(test_key(1), value), Code::kOk);
+  EXPECT_EQ(read_here(client, test_key(1)), value);
+  EXPECT_EQ(client.store().stats().given_bytes, 0U);
+  EXPECT_EQ(service->store().stats().given_bytes, uint64_t{64} << 20);
+
+  ASSERT_TRUE(service->store().close(kNoDeadline));
+  service.emplace(open_segment("segment=32MiB&populate=false&" + socket));
+  const uint64_t copied = client.store().stats().local_hits;
+  EXPECT_EQ(client.get_value(test_key(1), kObjectBytes).first, Code::kNotFound);
+  EXPECT_EQ(client.store().stats().local_hits, copied);
+  ASSERT_TRUE(wait_for_segment_of(*service, client)) << client.store().state();
+  const std::vector<std::byte> other = test_value(kObjectBytes, 2);
+  ASSERT_EQ(put_until_ok(client, test_key(1), other), Code::kOk);
+  EXPECT_EQ(read_here(client, test_key(1)), other);
+}
+
 TEST_F(SegmentTest, KnowsAnObjectOfAnotherLength) {
   TIERCEL_NEEDS_MOONCAKE();
   if (!start()) return;
@@ -281,7 +320,7 @@ TEST_F(SegmentTest, CloseTakesItOutOfThePoolAndLeavesNoProcess) {
   Handle other(open_store());
   ASSERT_EQ(handle.put_value(test_key(1), test_value(1000, 1)), Code::kOk);
   ASSERT_EQ(other.exists_one(test_key(1)), Code::kOk);
-  const pid_t pid = segment(handle).process().pid();
+  const pid_t pid = segment(handle).process()->pid();
   ASSERT_EQ(::kill(pid, 0), 0);
   EXPECT_TRUE(handle.store().close(kNoDeadline));
   EXPECT_NE(::kill(pid, 0), 0);
@@ -296,7 +335,7 @@ TEST_F(SegmentTest, IsTakenOutOfThePoolAtSigterm) {
   Handle other(open_store());
   ASSERT_EQ(handle.put_value(test_key(1), test_value(1000, 1)), Code::kOk);
   ASSERT_EQ(other.exists_one(test_key(1)), Code::kOk);
-  ASSERT_EQ(::kill(segment(handle).process().pid(), SIGTERM), 0);
+  ASSERT_EQ(::kill(segment(handle).process()->pid(), SIGTERM), 0);
   ASSERT_TRUE(wait_for_segment(handle, 2)) << handle.store().state();
   EXPECT_EQ(other.exists_one(test_key(1)), Code::kNotFound);
 }
