@@ -56,8 +56,7 @@ Status SegmentPeer::connect() {
 
 Status SegmentPeer::take_all() {
   while (true) {
-    TIERCEL_TRY_ASSIGN(std::optional<SocketMessage> message,
-                       receive_message(socket_.get()));
+    TIERCEL_TRY_ASSIGN(std::optional<SocketMessage> message, receive_message(socket_.get()));
     if (!message) return {};
     TIERCEL_TRY(take(*std::move(message)));
   }
