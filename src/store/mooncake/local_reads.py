@@ -2,9 +2,12 @@
 """Reads of objects that lie in this node's own segment: by copy, without the transport.
 
 The master is asked where the objects lie, which leases them like a get. Those in our segment are
-copied from our own mapping of it. A lease keeps an object where it is only for a time that we are
-not told; what was copied later than LEASE_S after the question is read once more by the transport.
-Whatever else may happen to bytes in that memory, the frame of the object shows it above.
+copied from our own mapping of it; its pages come to be mapped as they are read, many at a time, so
+that nobody pays for a segment of which little is read here.
+
+A lease keeps an object where it is only for a time that we are not told; what was copied later than
+LEASE_S after the question is read once more by the transport. Whatever else may happen to bytes in
+that memory, the frame of the object shows it above.
 """
 
 import ctypes
@@ -12,8 +15,6 @@ import errno
 import mmap
 import threading
 import time
-
-import pages
 
 # Below the shortest lease that a master should give (docs/mooncake.md).
 LEASE_S = 0.5
@@ -63,12 +64,6 @@ class LocalReads:
             if base != 0:
                 self.place = (Mapping(self.libc, fd, size), base, base + size, endpoint)
             return True
-
-    def populate(self):
-        """Pages that another process has written are mapped now and not when they are read."""
-        place = self.place
-        if place is not None:
-            pages.populate(place[0].address, place[0].size, pages.TO_READ)
 
     def read(self, found, keys, addresses, lengths, until):
         """The code of each object: READ_HERE + its length, its length alone if that is another one

@@ -65,7 +65,6 @@ std::string config_text(const MooncakeOptions& options, Sidecar::Role role) {
   add("soft_pin", options.soft_pin ? "1" : "0");
   add("connection_pool", options.connection_pool ? "1" : "0");
   add("role", role == Sidecar::Role::kSegment ? "segment" : "client");
-  add("populate", options.populate ? "1" : "0");
   add("prefer_local", options.prefer_local ? "1" : "0");
   add("threads", std::to_string(options.threads));
   return text;

@@ -17,6 +17,7 @@ no request can make it wait, and no deadline kills it (run_segment).
 
 import array
 import ctypes
+import errno
 import gc
 import importlib.metadata
 import itertools
@@ -32,7 +33,6 @@ import time
 import traceback
 
 import local_reads
-import pages
 import segment
 
 HEADER = struct.Struct("=IIQQ")
@@ -58,6 +58,8 @@ MASTER_CODES_BELOW = -900  # this and below, to -999: the master did not answer
 SETTLE_S = 2.0
 REACH_S = 2.0
 REACH_AGAIN_S = 0.25
+POPULATE_BYTES = 64 << 20
+MADV_POPULATE_WRITE = 23
 # How long the end of a segment may take.
 UNMOUNT_S = 5
 
@@ -175,8 +177,6 @@ class Client:
         name, _, endpoint = names.partition("\n")
         if not self.local_reads.move(generation, fd, size, base, endpoint):
             return 0
-        if base != 0 and self.options["populate"] == "1":
-            threading.Thread(target=self.local_reads.populate, daemon=True).start()
         is_preferred = base != 0 and self.options["prefer_local"] == "1"
         # Another object: calls that are under way read the old one.
         self.config = self.config_of([name] if is_preferred else [])
@@ -191,7 +191,7 @@ class Client:
         if code != 0:
             return code
         if is_populated:
-            threading.Thread(target=pages.populate, args=(address, size), daemon=True).start()
+            threading.Thread(target=populate, args=(address, size), daemon=True).start()
         return address
 
     def is_master_away(self):
@@ -380,6 +380,16 @@ def in_waves(call, keys, addresses, lengths):
     return codes
 
 
+def populate(address, size):
+    """Has the kernel provide the pages now: while a transfer meets them one by one it is slow."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    for offset in range(0, size, POPULATE_BYTES):
+        length = min(POPULATE_BYTES, size - offset)
+        if libc.madvise(ctypes.c_void_p(address + offset), ctypes.c_size_t(length),
+                        MADV_POPULATE_WRITE) != 0 and ctypes.get_errno() != errno.EINTR:
+            return  # an older kernel, or memory is short: then on first use
+
+
 class Server:
     def __init__(self, channel, client):
         self.channel = channel
@@ -471,7 +481,7 @@ def run_segment(channel, client):
         say_to(channel, UP, f"{client.hostname}\n{endpoint}")
         channel.sendall(HEADER.pack(REPLY, 1, request, 0) + struct.pack("=q", own.base))
         if is_populated:
-            threading.Thread(target=pages.populate, args=(own.base, size), daemon=True).start()
+            threading.Thread(target=populate, args=(own.base, size), daemon=True).start()
         while channel.recv(MESSAGE_BYTES_MAX):
             pass
     finally:

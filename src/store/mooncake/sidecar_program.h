@@ -13,8 +13,7 @@ struct SidecarModule {
   std::string_view text;
 };
 
-// Each may import those before it.
-extern const std::array<SidecarModule, 3> kSidecarModules;
+extern const std::array<SidecarModule, 2> kSidecarModules;
 extern const std::string_view kSidecarProgram;
 
 }  // namespace tiercel::mooncake
