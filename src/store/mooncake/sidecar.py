@@ -380,6 +380,46 @@ def in_waves(call, keys, addresses, lengths):
     return codes
 
 
+def give_segment(channel, client):
+    """Gives the memory of the first message to the pool until the parent says nothing more, or
+    SIGTERM comes; then takes it back, so that nobody looks for anything here any more."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    own = segment.Segment(client.store, client.config_of)
+    try:
+        message, ancillary, _, _ = channel.recvmsg(
+            MESSAGE_BYTES_MAX, socket.CMSG_SPACE(struct.calcsize("i")))
+        if not message:
+            return
+        fd = struct.unpack("i", ancillary[0][2])[0]
+        _, _, request, _ = HEADER.unpack_from(message)
+        size, is_populated = struct.unpack_from("=QQ", message, HEADER.size)
+        say_to(channel, STAGE, f"giving {size >> 20} MiB to the pool")
+        endpoint = own.mount(fd, size, client.options["protocol"], client.options["device"])
+        say_to(channel, UP, f"{client.hostname}\n{endpoint}")
+        channel.sendall(HEADER.pack(REPLY, 1, request, 0) + struct.pack("=q", own.base))
+        if is_populated:
+            threading.Thread(target=populate, args=(own.base, size), daemon=True).start()
+        while channel.recv(MESSAGE_BYTES_MAX):
+            pass
+    finally:
+        # Whatever hangs in it, and whether or not Python gets to run.
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(UNMOUNT_S)
+        own.unmount()
+
+
+def run_segment(channel, client):
+    """Does not return."""
+    try:
+        give_segment(channel, client)
+    except segment.MountFailed as trouble:
+        say_to(channel, FAILED, str(trouble))
+    except (ConnectionError, SystemExit):
+        pass  # the parent has died, or wants the end
+    sys.stderr.flush()
+    os._exit(0)  # not by way of the client's destructor, which waits for seconds
+
+
 def populate(address, size):
     """Has the kernel provide the pages now: while a transfer meets them one by one it is slow."""
     libc = ctypes.CDLL(None, use_errno=True)
@@ -463,34 +503,6 @@ def say_to(channel, kind, text):
     channel.sendall(HEADER.pack(kind, 0, 0, 0) + text.encode("utf-8", "replace")[:4096])
 
 
-def run_segment(channel, client):
-    """Gives the memory of the first message to the pool until the parent says nothing more, or
-    SIGTERM comes; then takes it back, so that nobody looks for anything here any more."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    own = segment.Segment(client.store, client.config_of)
-    try:
-        message, ancillary, _, _ = channel.recvmsg(
-            MESSAGE_BYTES_MAX, socket.CMSG_SPACE(struct.calcsize("i")))
-        if not message:
-            return
-        fd = struct.unpack("i", ancillary[0][2])[0]
-        _, _, request, _ = HEADER.unpack_from(message)
-        size, is_populated = struct.unpack_from("=QQ", message, HEADER.size)
-        say_to(channel, STAGE, f"giving {size >> 20} MiB to the pool")
-        endpoint = own.mount(fd, size, client.options["protocol"], client.options["device"])
-        say_to(channel, UP, f"{client.hostname}\n{endpoint}")
-        channel.sendall(HEADER.pack(REPLY, 1, request, 0) + struct.pack("=q", own.base))
-        if is_populated:
-            threading.Thread(target=populate, args=(own.base, size), daemon=True).start()
-        while channel.recv(MESSAGE_BYTES_MAX):
-            pass
-    finally:
-        # Whatever hangs in it, and whether or not Python gets to run.
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(UNMOUNT_S)
-        own.unmount()
-
-
 def run(channel):
     options = dict(
         line.split("=", 1) for line in channel.recv(MESSAGE_BYTES_MAX).decode().splitlines())
@@ -504,14 +516,7 @@ def run(channel):
         say_to(channel, FAILED, f"the Mooncake client could not be set up: {error!r}")
         return
     if options["role"] == "segment":
-        try:
-            run_segment(channel, client)
-        except segment.MountFailed as trouble:
-            say_to(channel, FAILED, str(trouble))
-        except (ConnectionError, SystemExit):
-            pass  # the parent has died, or wants the end
-        sys.stderr.flush()
-        os._exit(0)  # not by way of the client's destructor, which waits for seconds
+        run_segment(channel, client)
     gc.freeze()
     # A thread that comes back from a transfer must not wait 5 ms for one that unpacks a request.
     sys.setswitchinterval(0.0005)
