@@ -73,7 +73,9 @@ struct StoreStats {
   uint64_t capacity_bytes = 0;  // 0: not known
   uint64_t gets = 0, get_hits = 0, puts = 0, removes = 0, exists = 0;  // items, ever
   uint64_t evictions = 0;                                              // objects, ever
-  uint64_t failures = 0;  // items that ended in neither ok nor not_found, ever
+  uint64_t failures = 0;     // items that ended in neither ok nor not_found, ever
+  uint64_t local_hits = 0;   // of get_hits: read from memory of this node, not over the network
+  uint64_t given_bytes = 0;  // memory of this node that this handle gives to the service
   // Of a service that is not in this process: messages to it, and the time that it took for those
   // that it has answered, ever.
   uint64_t messages = 0;

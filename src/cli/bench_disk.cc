@@ -21,6 +21,7 @@
 
 #include "base/arena.h"
 #include "base/error_text.h"
+#include "base/poll_timeout.h"
 #include "base/quantity.h"
 #include "base/random.h"
 #include "cli/bench_fio.h"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <random>
 
 #include <fmt/core.h>
@@ -40,6 +41,15 @@ std::string to_text(const StoreCheckReport& report) {
                         milliseconds_of(speed.put), mib_per_second(speed, speed.put),
                         milliseconds_of(speed.exists), milliseconds_of(speed.get),
                         mib_per_second(speed, speed.get));
+  }
+  const bool is_local = std::any_of(report.speeds.begin(), report.speeds.end(),
+                                    [](const StoreCheckSpeed& speed) { return speed.local > 0; });
+  if (is_local) {
+    text += "\n  gets from memory of this node:";
+    for (const StoreCheckSpeed& speed : report.speeds) {
+      text += fmt::format(" {:.0f} % of {},", 100 * speed.local, format_bytes(speed.object_bytes));
+    }
+    text.back() = '\n';
   }
   return text;
 }

@@ -50,6 +50,9 @@ int run_stores_command(const CommandContext& context);
 // docs/mooncake.md: tries a store, says what is wrong with it and how fast it is.
 int run_store_check_command(const CommandLineOptions& command_line, const CommandContext& context);
 
+// docs/mooncake.md: gives memory of this node to a store until it is stopped.
+int run_store_serve_command(const CommandLineOptions& command_line, const CommandContext& context);
+
 int run_version_command(const CommandContext& context);
 
 }  // namespace tiercel

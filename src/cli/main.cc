@@ -23,6 +23,7 @@
 #include "cli/disk_tool.h"
 #include "cli/replay_options.h"
 #include "cli/store_check_options.h"
+#include "cli/store_serve_options.h"
 
 namespace tiercel {
 namespace {
@@ -138,9 +139,12 @@ int run(int argc, char** argv) {
   CLI::App& verify = *app.add_subcommand(
       "verify", "Read all of a disk tier, check every byte, and drop what is bad (--repair)");
   CLI::App& stores = *app.add_subcommand("stores", "List the stores of this build");
-  CLI::App& store = *app.add_subcommand("store", "Try a store");
+  CLI::App& store = *app.add_subcommand("store", "Try a store, or give memory to one");
   CLI::App& store_check = *store.add_subcommand(
       "check", "Connect, put, get, verify, remove; say what is wrong in words, or how fast it is");
+  CLI::App& store_serve = *store.add_subcommand(
+      "serve",
+      "Give memory of this node to the store (segment= in its URL) until Ctrl-C or SIGTERM");
   CLI::App& version = *app.add_subcommand("version", "Print the version");
   replay.footer(
       "Options may also stand in a TOML file (--config) and in the environment "
@@ -171,8 +175,10 @@ int run(int argc, char** argv) {
   }
   const OptionTable check_table = store_check_option_table();
   const auto check_bound = bind(store_check, check_table);
-  for (CLI::App* command :
-       {&replay, &bench, &inspect, &verify, &stores, &store, &store_check, &version}) {
+  const OptionTable serve_table = store_serve_option_table();
+  const auto serve_bound = bind(store_serve, serve_table);
+  for (CLI::App* command : {&replay, &bench, &inspect, &verify, &stores, &store, &store_check,
+                            &store_serve, &version}) {
     command->allow_extras();
   }
 
@@ -209,7 +215,7 @@ int run(int argc, char** argv) {
       for (const Option& option : bench_table.options()) known.push_back(option_flag(option.name));
     }
     if (&command == &store) {
-      known.emplace_back("check");
+      known.insert(known.end(), {"check", "serve"});
       for (const Option& option : check_table.options()) known.push_back(option_flag(option.name));
     }
     for (const DiskTool& tool : disk_tools) {
@@ -220,11 +226,14 @@ int run(int argc, char** argv) {
   }
   if (&command == &version) return run_version_command(context);
   if (&command == &stores) return run_stores_command(context);
-  if (&command == &store && !store_check.parsed()) {
+  if (&command == &store && !store_check.parsed() && !store_serve.parsed()) {
     std::cout << store.help();
     return kExitOk;
   }
   install_stop_handler();
+  if (&command == &store && store_serve.parsed()) {
+    return run_store_serve_command(given(serve_bound), context);
+  }
   if (&command == &store) return run_store_check_command(given(check_bound), context);
   if (&command == &bench) {
     CommandLineOptions options = given(bench_bound);

@@ -223,6 +223,7 @@ class Checker {
       std::vector<Duration> put;
       std::vector<Duration> exists;
       std::vector<Duration> get;
+      uint64_t local_before = 0;
       for (uint32_t round = 0; round <= options_.rounds && !is_stopped(); ++round) {
         const TimePoint begun = clock_.now();
         Code code = first_other(wait(store_.submit_put(puts(count, bytes), deadline())), Code::kOk);
@@ -237,13 +238,18 @@ class Checker {
         if (!compare(count * bytes)) return;
         code = first_other(wait(store_.submit_remove(keys(count), deadline())), Code::kOk);
         if (code != Code::kOk) return give_up("remove", bytes, code);
-        if (round == 0) continue;
+        if (round == 0) {
+          local_before = store_.stats().local_hits;
+          continue;
+        }
         put.push_back(written - begun);
         exists.push_back(asked - written);
         get.push_back(read - asked);
       }
       if (put.empty()) return;
-      report_.speeds.push_back({bytes, count, median(put), median(exists), median(get)});
+      const auto local = static_cast<double>(store_.stats().local_hits - local_before);
+      report_.speeds.push_back({bytes, count, median(put), median(exists), median(get),
+                                local / static_cast<double>(count * get.size())});
     }
   }
 

@@ -35,6 +35,7 @@ struct StoreCheckSpeed {
   uint32_t objects = 0;  // of one call
   // Medians over the rounds.
   Duration put{0}, exists{0}, get{0};
+  double local = 0;  // share of the gets that were read from memory of this node
 };
 
 struct StoreCheckReport {

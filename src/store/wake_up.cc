@@ -21,7 +21,7 @@ Error system_error(const std::string& what) {
                                        "epoll watches (/proc/sys/fs/epoll)");
 }
 
-Status watch(int epoll, int fd) {
+Status watch_by(int epoll, int fd) {
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.fd = fd;
@@ -48,11 +48,13 @@ Result<WakeUp> WakeUp::create(int inner_fd) {
   FileDescriptor timer(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   if (!timer) return system_error("timerfd_create");
   TIERCEL_TRY_ASSIGN(EventFd ready, EventFd::create());
-  TIERCEL_TRY(watch(epoll.get(), ready.fd()));
-  TIERCEL_TRY(watch(epoll.get(), timer.get()));
-  if (inner_fd >= 0) TIERCEL_TRY(watch(epoll.get(), inner_fd));
+  TIERCEL_TRY(watch_by(epoll.get(), ready.fd()));
+  TIERCEL_TRY(watch_by(epoll.get(), timer.get()));
+  if (inner_fd >= 0) TIERCEL_TRY(watch_by(epoll.get(), inner_fd));
   return WakeUp(std::move(epoll), std::move(ready), std::move(timer));
 }
+
+Status WakeUp::watch(int fd) { return watch_by(epoll_.get(), fd); }
 
 // Setting a timer also takes back what it had announced.
 void WakeUp::set_timer(Duration delay) { arm(timer_.get(), std::max(delay, Duration(1))); }

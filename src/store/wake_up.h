@@ -21,6 +21,9 @@ class WakeUp {
   // kUnavailable with the reason if the operating system refuses.
   static Result<WakeUp> create(int inner_fd);
 
+  // One more descriptor, which is borrowed too. kUnavailable as create().
+  Status watch(int fd);
+
   int fd() const { return epoll_.get(); }
 
   // Readable until lower().

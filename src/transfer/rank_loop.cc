@@ -7,6 +7,8 @@
 
 #include <poll.h>
 
+#include "base/poll_timeout.h"
+
 namespace tiercel {
 namespace {
 
@@ -27,14 +29,6 @@ void pause_briefly() {
 }
 
 }  // namespace
-
-int poll_timeout_ms(TimePoint time, const Clock& clock) {
-  if (time == kNoDeadline) return -1;
-  const TimePoint now = clock.now();
-  if (time <= now) return 0;
-  const auto ms = std::chrono::ceil<std::chrono::milliseconds>(time - now).count();
-  return static_cast<int>(std::min<int64_t>(ms, std::numeric_limits<int>::max()));
-}
 
 RankLoop::RankLoop(RankWorker& worker, RankChannel channel, EventFd& wake, Announcer announcer,
                    const Clock& clock, const RankLoopOptions& options)

@@ -78,7 +78,4 @@ constexpr TimePoint deadline_after(TimePoint now, Duration wait) {
   return wait > kNoDeadline - now ? kNoDeadline : now + wait;
 }
 
-// For poll(2): milliseconds until `time`, rounded up; -1 for ever.
-int poll_timeout_ms(TimePoint time, const Clock& clock);
-
 }  // namespace tiercel

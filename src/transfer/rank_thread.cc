@@ -8,6 +8,7 @@
 #include <poll.h>
 
 #include "base/assert.h"
+#include "base/poll_timeout.h"
 #include "base/thread.h"
 
 namespace tiercel {

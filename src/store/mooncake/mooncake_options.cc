@@ -14,6 +14,7 @@ namespace {
 constexpr double kHour = 3600;
 constexpr double kMib = 1 << 20;
 constexpr double kTib = 1024.0 * 1024 * kMib;
+constexpr uint64_t kSegmentBytesMin = uint64_t{16} << 20;
 
 bool is_port(std::string_view text) {
   uint32_t port = 0;
@@ -69,6 +70,17 @@ OptionTable mooncake_option_table() {
   table.add(make_option("connection_pool", OptionType::kBool,
                         "Mooncake keeps its TCP connections (MC_TCP_ENABLE_CONNECTION_POOL)",
                         "false"));
+  table.add(make_option("segment", OptionType::kBytes,
+                        "Memory of this node that is given to the pool, for each rank; 0 is none, "
+                        "else at least 16MiB",
+                        "0", 0, 16 * kTib));
+  table.add(
+      make_option("segment_socket", OptionType::kString,
+                  "Unix socket at which that memory is offered to the other processes of this "
+                  "node; without segment=, from which theirs is had",
+                  ""));
+  table.add(make_option("prefer_local", OptionType::kBool,
+                        "Puts go to the segment of this node while it has room", "true"));
   table.add(make_option("threads", OptionType::kInteger,
                         "Batches that are with Mooncake at once; one is never a put", "4", 2, 32));
   table.add(make_option("buffer_bytes", OptionType::kBytes,
@@ -102,6 +114,15 @@ Result<MooncakeOptions> read_mooncake_options(const StoreUrl& url) {
   options.replicas = static_cast<uint32_t>(given.get_integer("replicas"));
   options.soft_pin = given.get_bool("soft_pin");
   options.connection_pool = given.get_bool("connection_pool");
+  options.segment_bytes = static_cast<uint64_t>(given.get_integer("segment"));
+  if (options.segment_bytes > 0 && options.segment_bytes < kSegmentBytesMin) {
+    return Error(Code::kInvalid, "store URL '" + escaped_path(url.text) + "': segment is " +
+                                     format_bytes(options.segment_bytes) +
+                                     "; allowed: 0 (none) or " + format_bytes(kSegmentBytesMin) +
+                                     " and more");
+  }
+  options.segment_socket = text_or_empty(given, "segment_socket");
+  options.prefer_local = given.get_bool("prefer_local");
   options.threads = static_cast<uint32_t>(given.get_integer("threads"));
   options.buffer_bytes = static_cast<uint64_t>(given.get_integer("buffer_bytes"));
   options.populate = given.get_bool("populate");

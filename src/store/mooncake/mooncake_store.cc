@@ -12,6 +12,8 @@
 
 #include "base/assert.h"
 #include "base/quantity.h"
+#include "store/mooncake/segment_peer.h"
+#include "store/mooncake/segment_process.h"
 #include "store/registry.h"
 #include "store/store_items.h"
 
@@ -38,6 +40,8 @@ constexpr uint64_t kCopyBelowBytes = uint64_t{128} << 10;
 constexpr size_t kAlignment = 64;
 // How long close() lets the sidecar end what it has begun: a put that dies leaves its key blocked.
 constexpr Duration kCloseGrace = std::chrono::seconds(2);
+// And how long the pool may take to let go of the segment.
+constexpr Duration kSegmentCloseGrace = std::chrono::seconds(5);
 // A full pool is not asked again at once: that only keeps it from evicting.
 constexpr Duration kRefuseFirst = std::chrono::milliseconds(20);
 constexpr Duration kRefuseMax = std::chrono::seconds(1);
@@ -86,16 +90,33 @@ Result<std::unique_ptr<MooncakeStore>> MooncakeStore::create(const MooncakeOptio
   TIERCEL_TRY_ASSIGN(const size_t number,
                      sidecar->add_memory(buffer.fd(), buffer.bytes(), /*populate=*/false));
   TIERCEL_TRY_ASSIGN(WakeUp wake_up, WakeUp::create(sidecar->fd()));
-  return std::unique_ptr<MooncakeStore>(new MooncakeStore(
-      options, clock, std::move(sidecar), std::move(buffer), number, std::move(wake_up)));
+  std::unique_ptr<SegmentSource> segment;
+  if (options.segment_bytes > 0) {
+    TIERCEL_TRY_ASSIGN(segment, SegmentProcess::create(options));
+  } else if (!options.segment_socket.empty()) {
+    TIERCEL_TRY_ASSIGN(segment, SegmentPeer::create(options.segment_socket));
+  }
+  if (segment != nullptr) {
+    for (const int fd : segment->fds()) TIERCEL_TRY(wake_up.watch(fd));
+  }
+  std::unique_ptr<MooncakeStore> store(new MooncakeStore(options, clock, std::move(sidecar),
+                                                         std::move(segment), std::move(buffer),
+                                                         number, std::move(wake_up)));
+  if (store->segment_ != nullptr) store->counts_.given_bytes = store->segment_->given_bytes();
+  // The pool shall have the memory whether or not we ask it for anything: the first poll() starts
+  // it. Not here, where stores are opened just to see whether their URL is right.
+  store->arm_timer(clock.now());
+  return store;
 }
 
 MooncakeStore::MooncakeStore(const MooncakeOptions& options, const Clock& clock,
-                             std::unique_ptr<Sidecar> sidecar, TransferBuffer buffer,
+                             std::unique_ptr<Sidecar> sidecar,
+                             std::unique_ptr<SegmentSource> segment, TransferBuffer buffer,
                              size_t buffer_number, WakeUp wake_up)
     : options_(options),
       clock_(clock),
       sidecar_(std::move(sidecar)),
+      segment_(std::move(segment)),
       buffer_(std::move(buffer)),
       buffer_number_(buffer_number),
       wake_up_(std::move(wake_up)) {}
@@ -268,6 +289,7 @@ MooncakeStore::Chunks& MooncakeStore::queue_of(Request kind) {
       return waiting_[kPuts];
     case Request::kExists:
     case Request::kMap:
+    case Request::kSegment:
       break;
   }
   return waiting_[kQuestions];
@@ -295,6 +317,7 @@ size_t MooncakeStore::poll(std::vector<StoreCompletion>* completions) {
 }
 
 void MooncakeStore::progress(TimePoint now) {
+  watch_segment(now);
   take_replies(now);
   expire(now);
   dispatch(now);
@@ -304,6 +327,13 @@ void MooncakeStore::progress(TimePoint now) {
 // Where somebody else than poll() has found something that poll() will return.
 void MooncakeStore::announce() {
   if (!ready_.empty() && !std::exchange(is_announced_, true)) wake_up_.raise();
+}
+
+void MooncakeStore::watch_segment(TimePoint now) {
+  if (segment_ == nullptr || closed_ || !segment_->poll(now)) return;
+  // Without a descriptor for it everything goes by the transport.
+  static_cast<void>(
+      sidecar_->place_segment(segment_->memfd(), segment_->bytes(), segment_->place()).has_value());
 }
 
 void MooncakeStore::take_replies(TimePoint now) {
@@ -332,6 +362,7 @@ void MooncakeStore::finish(Chunk& chunk, const Message& reply, TimePoint now) {
     if (chunk.kind == Request::kGet && code == Code::kOk && !chunk.has_ended) {
       if (chunk.is_copied) copy_out(chunk, i, offset);
       ++counts_.get_hits;
+      if (mooncake::is_read_here(reply.codes[i])) ++counts_.local_hits;
     }
     offset += aligned(item.bytes());
     if (code == Code::kNoSpace) ++full;
@@ -487,6 +518,7 @@ std::vector<std::byte> MooncakeStore::encode(uint64_t id, const Chunk& chunk) co
 
 void MooncakeStore::arm_timer(TimePoint now) {
   TimePoint next = sidecar_->next_due();
+  if (segment_ != nullptr && !closed_) next = std::min(next, segment_->next_due());
   for (const Chunks& queue : waiting_) {
     for (const auto& chunk : queue) next = std::min(next, chunk->deadline);
   }
@@ -511,15 +543,17 @@ std::string MooncakeStore::state() const {
   if (closed_) return "closed";
   switch (sidecar_->state()) {
     case Sidecar::State::kReady:
-      return "ok";
+      break;
     case Sidecar::State::kStarting:
       return "the sidecar starts: " + sidecar_->stage();
     case Sidecar::State::kEnding:
       return "the sidecar ends";
     case Sidecar::State::kDown:
+      if (!sidecar_->problem().empty()) return sidecar_->problem();
       break;
   }
-  return sidecar_->problem().empty() ? "ok" : sidecar_->problem();
+  const std::string problem = segment_ == nullptr ? "" : segment_->problem();
+  return problem.empty() ? "ok" : problem;
 }
 
 Status MooncakeStore::close(TimePoint deadline) {
@@ -528,10 +562,24 @@ Status MooncakeStore::close(TimePoint deadline) {
     for (const auto& chunk : queue) end_chunk(*chunk, Code::kUnavailable);
     queue.clear();
   }
+  const auto left = [&] {
+    return deadline == kNoDeadline ? Duration::max()
+                                   : std::max(deadline - clock_.now(), Duration(0));
+  };
+  // The segment last: what is being put may be on its way there.
+  Status closed = close_sidecar(left());
+  if (segment_ != nullptr) {
+    const Status ended = segment_->close(clock_, std::min(left(), kSegmentCloseGrace));
+    if (closed) closed = ended;
+  }
+  announce();
+  arm_timer(clock_.now());
+  return closed;
+}
+
+Status MooncakeStore::close_sidecar(Duration allowed) {
   // In real time, in which the sidecar lives.
   const auto now = [] { return std::chrono::steady_clock::now(); };
-  const Duration allowed =
-      deadline == kNoDeadline ? Duration::max() : std::max(deadline - clock_.now(), Duration(0));
   const auto begun = now();
   while (sidecar_->state() != Sidecar::State::kDown) {
     const Duration gone = now() - begun;
@@ -547,8 +595,6 @@ Status MooncakeStore::close(TimePoint deadline) {
                  "within " +
                      format_duration(allowed));
   }
-  announce();
-  arm_timer(clock_.now());
   return {};
 }
 

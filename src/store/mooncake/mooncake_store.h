@@ -26,6 +26,7 @@
 #include "tiercel/store.h"
 
 #include "store/mooncake/mooncake_options.h"
+#include "store/mooncake/segment_source.h"
 #include "store/mooncake/sidecar.h"
 #include "store/mooncake/transfer_buffer.h"
 #include "store/mooncake/wire.h"
@@ -38,8 +39,9 @@ class StoreRegistry;
 // Threads: one, as every Store; a thread inside starts and reaps the sidecar.
 class MooncakeStore final : public Store {
  public:
-  // Starts nothing yet. `clock` outlives the store. kUnavailable if the system has no descriptor
-  // left, kNoSpace for a buffer that does not fit.
+  // Starts nothing yet; completion_fd() asks for the poll() that starts the process of a segment.
+  // `clock` outlives the store. kUnavailable if the system has no descriptor left, kNoSpace for a
+  // buffer or a segment that does not fit.
   static Result<std::unique_ptr<MooncakeStore>> create(const MooncakeOptions& options,
                                                        const Clock& clock);
 
@@ -64,6 +66,8 @@ class MooncakeStore final : public Store {
 
   // For tests and reports.
   const Sidecar& sidecar() const { return *sidecar_; }
+  // Of this node; null if none is given and none is had.
+  const SegmentSource* segment() const { return segment_.get(); }
 
  private:
   struct Item {
@@ -103,8 +107,8 @@ class MooncakeStore final : public Store {
   };
 
   MooncakeStore(const MooncakeOptions& options, const Clock& clock,
-                std::unique_ptr<Sidecar> sidecar, TransferBuffer buffer, size_t buffer_number,
-                WakeUp wake_up);
+                std::unique_ptr<Sidecar> sidecar, std::unique_ptr<SegmentSource> segment,
+                TransferBuffer buffer, size_t buffer_number, WakeUp wake_up);
 
   Status accepts() const;
   template <typename MakeItem>
@@ -115,6 +119,8 @@ class MooncakeStore final : public Store {
   void queue_draft(Draft& draft);
   Chunks& queue_of(mooncake::Request kind);
 
+  void watch_segment(TimePoint now);
+  Status close_sidecar(Duration allowed);
   void take_replies(TimePoint now);
   void finish(Chunk& chunk, const mooncake::Message& reply, TimePoint now);
   void end_all(Code code, TimePoint now);
@@ -137,9 +143,10 @@ class MooncakeStore final : public Store {
   const MooncakeOptions options_;
   const Clock& clock_;
   const std::unique_ptr<Sidecar> sidecar_;
+  const std::unique_ptr<SegmentSource> segment_;
   TransferBuffer buffer_;
   const size_t buffer_number_;
-  WakeUp wake_up_;  // watches a descriptor of sidecar_
+  WakeUp wake_up_;  // watches descriptors of sidecar_ and segment_
   std::vector<SharedMemory> memories_;
   bool closed_ = false;
   uint64_t last_id_ = 0;

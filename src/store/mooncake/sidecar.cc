@@ -27,16 +27,31 @@ constexpr Duration kBackoffFirst = std::chrono::milliseconds(100);
 constexpr Duration kBackoffMax = std::chrono::seconds(5);
 // Requests for memory have ids that no other request has.
 constexpr uint64_t kMemoryIds = uint64_t{1} << 63;
+// And so have those about the segment; nothing depends on their answer.
+constexpr uint64_t kSegmentId = ~uint64_t{0};
 constexpr std::string_view kUnreachable = "the sidecar has closed its connection";
 
-// The program itself comes as the first message, so that it is always the one of this library.
-constexpr const char* kBootstrap =
-    "import socket;c=socket.socket(fileno=3);"
-    "exec(compile(c.recv(1<<18),'tiercel-mooncake-sidecar','exec'),"
-    "{'__name__':'__main__','channel':c})";
+// The program itself comes as the first messages, one for each module and one for the program, so
+// that it is always the one of this library.
+std::string bootstrap_text() {
+  std::string names;
+  for (const mooncake::SidecarModule& module : mooncake::kSidecarModules) {
+    names.append("'").append(module.name).append("',");
+  }
+  return "import socket,sys,types\n"
+         "c=socket.socket(fileno=3)\n"
+         "def load(name,space):\n"
+         "  exec(compile(c.recv(1<<18),'tiercel-mooncake-'+name,'exec'),space)\n"
+         "for name in (" +
+         names +
+         "):\n"
+         "  sys.modules[name]=types.ModuleType(name)\n"
+         "  load(name,sys.modules[name].__dict__)\n"
+         "load('sidecar',{'__name__':'__main__','channel':c})\n";
+}
 static_assert(kChildSocketFd == 3);
 
-std::string config_text(const MooncakeOptions& options) {
+std::string config_text(const MooncakeOptions& options, Sidecar::Role role) {
   std::string text;
   const auto add = [&text](std::string_view name, const std::string& value) {
     text.append(name).append("=").append(value).append("\n");
@@ -49,6 +64,8 @@ std::string config_text(const MooncakeOptions& options) {
   add("replicas", std::to_string(options.replicas));
   add("soft_pin", options.soft_pin ? "1" : "0");
   add("connection_pool", options.connection_pool ? "1" : "0");
+  add("role", role == Sidecar::Role::kSegment ? "segment" : "client");
+  add("prefer_local", options.prefer_local ? "1" : "0");
   add("threads", std::to_string(options.threads));
   return text;
 }
@@ -63,16 +80,19 @@ Status watch(int epoll, int fd) {
 
 }  // namespace
 
-Result<std::unique_ptr<Sidecar>> Sidecar::create(MooncakeOptions options) {
+Result<std::unique_ptr<Sidecar>> Sidecar::create(MooncakeOptions options, Role role) {
   FileDescriptor epoll(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll) {
     return Error(Code::kUnavailable, "epoll_create1 failed: " + limit_error_text(errno));
   }
-  return std::unique_ptr<Sidecar>(new Sidecar(std::move(options), std::move(epoll)));
+  return std::unique_ptr<Sidecar>(new Sidecar(std::move(options), role, std::move(epoll)));
 }
 
-Sidecar::Sidecar(MooncakeOptions options, FileDescriptor epoll)
-    : options_(std::move(options)), epoll_(std::move(epoll)), buffer_(mooncake::kAnswerBytesMax) {}
+Sidecar::Sidecar(MooncakeOptions options, Role role, FileDescriptor epoll)
+    : options_(std::move(options)),
+      role_(role),
+      epoll_(std::move(epoll)),
+      buffer_(mooncake::kAnswerBytesMax) {}
 
 Result<size_t> Sidecar::add_memory(int memfd, uint64_t bytes, bool populate) {
   FileDescriptor copy(::fcntl(memfd, F_DUPFD_CLOEXEC, 0));
@@ -101,6 +121,36 @@ Status Sidecar::send_memory(size_t index) {
   return Error(Code::kUnavailable, "memory cannot be handed to the sidecar: " + error_text(error));
 }
 
+Status Sidecar::place_segment(int memfd, uint64_t bytes, mooncake::SegmentPlace place) {
+  FileDescriptor copy;
+  if (place.base != 0) {
+    copy.reset(::fcntl(memfd, F_DUPFD_CLOEXEC, 0));
+    if (!copy) {
+      return Error(Code::kUnavailable,
+                   "the segment of a Mooncake store cannot be shared: " + limit_error_text(errno));
+    }
+  }
+  if (!segment_) segment_.emplace();
+  segment_->fd = std::move(copy);
+  segment_->bytes = bytes;
+  segment_->place = std::move(place);
+  ++segment_->generation;
+  segment_->is_told = false;
+  tell_segment();
+  return {};
+}
+
+void Sidecar::tell_segment() {
+  const bool hears = state_ == State::kStarting || state_ == State::kReady;
+  if (!hears || !segment_ || segment_->is_told || !socket_) return;
+  const std::vector<std::byte> message =
+      mooncake::encode_segment(kSegmentId, segment_->generation, segment_->bytes, segment_->place);
+  // If it has too much to read now, the next poll() tries again.
+  const int fd = segment_->fd.get();
+  const std::span<const int> fds(&fd, segment_->fd ? 1 : 0);
+  segment_->is_told = send_socket_message(socket_.get(), message, fds) == 0;
+}
+
 bool Sidecar::start(TimePoint now) {
   if (state_ != State::kDown) return state_ != State::kEnding;
   if (now < retry_at_) return false;
@@ -111,6 +161,8 @@ bool Sidecar::start(TimePoint now) {
     return false;
   }
   state_ = State::kStarting;
+  if (segment_) segment_->is_told = false;
+  tell_segment();
   return true;
 }
 
@@ -124,14 +176,20 @@ Status Sidecar::launch() {
   // Ours only: the sidecar waits when we do not read.
   ::fcntl(ours.get(), F_SETFL, ::fcntl(ours.get(), F_GETFL) | O_NONBLOCK);
   is_up_ = false;
+  greeting_.clear();
   refusal_.clear();
   kill_reason_.clear();
   stage_ = "starting " + options_.python;
   for (Memory& memory : memories_) memory.is_mapped = false;
   socket_ = std::move(ours);
   // All of this waits in the socket until the process reads it.
-  const std::string config = config_text(options_);
-  for (std::string_view text : {mooncake::kSidecarProgram, std::string_view(config)}) {
+  const std::string config = config_text(options_, role_);
+  std::vector<std::string_view> texts;
+  for (const mooncake::SidecarModule& module : mooncake::kSidecarModules) {
+    texts.push_back(module.text);
+  }
+  texts.insert(texts.end(), {mooncake::kSidecarProgram, config});
+  for (std::string_view text : texts) {
     const int error = send_socket_message(socket_.get(), std::as_bytes(std::span(text)));
     if (error != 0) {
       return Error(Code::kUnavailable, "the sidecar cannot be spoken to: " + error_text(error));
@@ -141,7 +199,9 @@ Status Sidecar::launch() {
 
   ChildStart child;
   child.program = options_.python;
-  child.arguments = {options_.python, "-I", "-c", kBootstrap, "tiercel-mooncake-sidecar"};
+  child.arguments = {
+      options_.python, "-I", "-c", bootstrap_text(),
+      role_ == Role::kSegment ? "tiercel-mooncake-segment" : "tiercel-mooncake-sidecar"};
   child.log_path = options_.log_path.empty() ? "/dev/null" : options_.log_path;
   TIERCEL_TRY_ASSIGN(process_, ChildProcess::start(std::move(child), std::move(theirs)));
   TIERCEL_TRY(watch(epoll_.get(), socket_.get()));
@@ -153,6 +213,14 @@ void Sidecar::kill(std::string why) {
   if (kill_reason_.empty()) kill_reason_ = std::move(why);
   state_ = State::kEnding;
   process_->kill();
+}
+
+void Sidecar::ask_to_end() {
+  if (state_ == State::kDown) return;
+  // It reads the end of what we have to say; we still hear that it is gone.
+  if (socket_) ::shutdown(socket_.get(), SHUT_WR);
+  if (kill_reason_.empty()) kill_reason_ = "closed";
+  state_ = State::kEnding;
 }
 
 bool Sidecar::send(std::span<const std::byte> message) {
@@ -173,6 +241,7 @@ bool Sidecar::poll(TimePoint now, std::vector<Message>* replies) {
   const bool has_ended = process_->state() == ChildProcess::State::kEnded;
   // Once more after its end: it may have said why.
   if (socket_ && (count > 0 || has_ended)) read_socket(now, replies);
+  tell_segment();
   if (has_ended) {
     std::string problem = refusal_;
     if (problem.empty()) problem = kill_reason_;
@@ -222,6 +291,7 @@ void Sidecar::take(Message message, TimePoint now, std::vector<Message>* replies
       return;
     case Answer::kUp:
       is_up_ = true;
+      greeting_ = std::move(message.text);
       stage_ = "registering memory";
       look_whether_ready(now);
       return;
@@ -232,6 +302,7 @@ void Sidecar::take(Message message, TimePoint now, std::vector<Message>* replies
     replies->push_back(std::move(message));
     return;
   }
+  if (message.id == kSegmentId) return;
   note_mapped(message);
   look_whether_ready(now);
 }

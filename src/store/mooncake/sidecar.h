@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Sidecar: the process that holds the Mooncake client of one store (sidecar.py), and the way to it.
+// In the role kSegment the process gives memory to the pool instead and takes no requests.
 //
 // It is started when it is first needed, gets the memory that it works on as memfds, and takes
 // requests until it ends, is killed, or breaks the protocol. Its end is the one moment at which
@@ -37,12 +38,19 @@ class Sidecar {
     kEnding,  // killed, or gone, and not reaped yet
   };
 
+  enum class Role : uint8_t { kClient, kSegment };
+
   // kUnavailable if the system has no descriptor left.
-  static Result<std::unique_ptr<Sidecar>> create(MooncakeOptions options);
+  static Result<std::unique_ptr<Sidecar>> create(MooncakeOptions options,
+                                                 Role role = Role::kClient);
 
   // Memory that the process maps, now or when it starts: the first `bytes` of a memfd, of which a
   // duplicate is kept. Returns its number. The process is not ready until Mooncake has it.
   Result<size_t> add_memory(int memfd, uint64_t bytes, bool populate);
+  // This node's segment, the first `bytes` of a memfd, and where it is in the pool; while it is
+  // there a duplicate of the descriptor is kept. The process reads from it what lies there; it need
+  // not have it to be ready.
+  Status place_segment(int memfd, uint64_t bytes, mooncake::SegmentPlace place);
   // Where that memory stands in the process. While kReady only.
   uint64_t address(size_t memory) const { return memories_[memory].address; }
 
@@ -51,6 +59,8 @@ class Sidecar {
   bool start(TimePoint now);
   // Kills it; `why` becomes the problem. Nothing if it is down.
   void kill(std::string why);
+  // Asks it to end in order, and hears no more of it but its end. Nothing if it is down.
+  void ask_to_end();
 
   // While kReady. False if the process has too much to read; try again after poll().
   bool send(std::span<const std::byte> message);
@@ -65,6 +75,8 @@ class Sidecar {
 
   State state() const { return state_; }
   pid_t pid() const { return process_ ? process_->pid() : 0; }
+  // What the process has said when it was up.
+  const std::string& greeting() const { return greeting_; }
   // Why the last one ended or did not start; empty while all is well.
   const std::string& problem() const { return problem_; }
   // What a process that is starting does.
@@ -84,9 +96,18 @@ class Sidecar {
     bool is_mapped = false;
   };
 
-  Sidecar(MooncakeOptions options, FileDescriptor epoll);
+  struct Segment {
+    FileDescriptor fd;
+    uint64_t bytes = 0;
+    mooncake::SegmentPlace place;
+    uint64_t generation = 0;
+    bool is_told = false;
+  };
+
+  Sidecar(MooncakeOptions options, Role role, FileDescriptor epoll);
   Status launch();
   Status send_memory(size_t index);
+  void tell_segment();
   void read_socket(TimePoint now, std::vector<mooncake::Message>* replies);
   void take(mooncake::Message message, TimePoint now, std::vector<mooncake::Message>* replies);
   void note_mapped(const mooncake::Message& reply);
@@ -94,12 +115,15 @@ class Sidecar {
   void fail(TimePoint now, std::string problem);
 
   const MooncakeOptions options_;
+  const Role role_;
   const FileDescriptor epoll_;
   std::vector<Memory> memories_;
+  std::optional<Segment> segment_;
   State state_ = State::kDown;
   std::unique_ptr<ChildProcess> process_;
   FileDescriptor socket_;
-  bool is_up_ = false;       // it has said so; memory may still have to be mapped
+  bool is_up_ = false;  // it has said so; memory may still have to be mapped
+  std::string greeting_;
   std::string refusal_;      // what it has said itself
   std::string kill_reason_;  // why we kill it
   std::string problem_;

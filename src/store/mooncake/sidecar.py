@@ -10,6 +10,9 @@ A message is a header (kind, count, id, extra), then count numbers or keys; the 
 and in wire.h. Any of the threads takes the next request; replies come in any order, by id. Every
 code is passed on as Mooncake gave it. What this process does not survive, its parent sees as the
 end of the socket; it never calls close(): a client without a segment leaves nothing behind.
+
+In the role `segment` the program gives memory of this node to the pool and serves nothing, so that
+no request can make it wait, and no deadline kills it (run_segment).
 """
 
 import array
@@ -21,6 +24,7 @@ import itertools
 import mmap
 import os
 import re
+import signal
 import socket
 import struct
 import sys
@@ -28,12 +32,15 @@ import threading
 import time
 import traceback
 
+import local_reads
+import segment
+
 HEADER = struct.Struct("=IIQQ")
 MESSAGE_BYTES_MAX = 1 << 18
 OBJECT_KEY_BYTES = 96
 
 # Requests.
-MAP, EXISTS, GET, PUT, REPLACE, REMOVE, CLEAR = range(1, 8)
+MAP, EXISTS, GET, PUT, REPLACE, REMOVE, CLEAR, SEGMENT = range(1, 9)
 # What comes back.
 STAGE, UP, FAILED, REPLY = range(1, 5)
 
@@ -55,6 +62,8 @@ REACH_S = 2.0
 REACH_AGAIN_S = 0.25
 POPULATE_BYTES = 64 << 20
 MADV_POPULATE_WRITE = 23
+# How long the end of a segment may take.
+UNMOUNT_S = 5
 
 # Without these a call waits 30 to 60 seconds for a peer that is frozen. What the operator has set
 # in the environment stands.
@@ -146,15 +155,34 @@ class Client:
             raise Refusal(
                 f"Mooncake refuses to set up a client of the master at {self.master} by "
                 f"{options['protocol']}: code {code}; its log has more (option log)")
-        self.config = module.ReplicateConfig()
-        self.config.replica_num = int(options["replicas"])
-        if options["soft_pin"] == "1":
-            self.config.soft_pin_action = module.SoftPinAction.ENABLE
+        self.module = module
+        self.options = options
+        self.config = self.config_of([])
+        self.local_reads = local_reads.LocalReads()
         self.hostname = self.store.get_hostname()
         self.is_master_in_doubt = False
         self.maps = []
         self.scratch_lock = threading.Lock()
         self.scratch = None
+
+    def config_of(self, preferred_segments):
+        config = self.module.ReplicateConfig()
+        config.replica_num = int(self.options["replicas"])
+        if self.options["soft_pin"] == "1":
+            config.soft_pin_action = self.module.SoftPinAction.ENABLE
+        if preferred_segments:
+            config.preferred_segments = preferred_segments
+        return config
+
+    def place_segment(self, generation, fd, size, base, names):
+        """Where this node's segment is in the pool (base 0: it is not), for puts and reads."""
+        name, _, endpoint = names.partition("\n")
+        if not self.local_reads.move(generation, fd, size, base, endpoint):
+            return 0
+        is_preferred = base != 0 and self.options["prefer_local"] == "1"
+        # Another object: calls that are under way read the old one.
+        self.config = self.config_of([name] if is_preferred else [])
+        return 0
 
     def map(self, fd, size, is_populated):
         """The address at which the memory stands here; negative if Mooncake does not take it."""
@@ -187,6 +215,27 @@ class Client:
         return self.store.batch_is_exist(keys)
 
     def get(self, keys, addresses, lengths, parts):
+        if self.local_reads.place is None:
+            return self.get_by_transport(keys, addresses, lengths, parts)
+        until = time.monotonic() + local_reads.LEASE_S
+        found = self.store.batch_get_replica_desc(keys)
+        if not found:
+            # No answer looks like no object.
+            self.is_master_in_doubt = True
+            if self.is_master_away():
+                return [MASTER_CODES_BELOW] * len(keys)
+        places, sizes = split(addresses, parts), split(lengths, parts)
+        codes = self.local_reads.read(found, keys, places, sizes, until)
+        rest = [i for i, code in enumerate(codes) if code is None]
+        if rest:
+            answers = self.get_by_transport(
+                [keys[i] for i in rest], list(itertools.chain(*(places[i] for i in rest))),
+                list(itertools.chain(*(sizes[i] for i in rest))), parts)
+            for i, answer in zip(rest, answers):
+                codes[i] = answer
+        return codes
+
+    def get_by_transport(self, keys, addresses, lengths, parts):
         codes = self.get_once(keys, addresses, lengths, parts)
         # The batch took longer than the lease that it began with; its bytes may be anybody's.
         if LEASE_EXPIRED in codes:
@@ -338,6 +387,46 @@ def in_waves(call, keys, addresses, lengths):
     return codes
 
 
+def give_segment(channel, client):
+    """Gives the memory of the first message to the pool until the parent says nothing more, or
+    SIGTERM comes; then takes it back, so that nobody looks for anything here any more."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    own = segment.Segment(client.store, client.config_of)
+    try:
+        message, ancillary, _, _ = channel.recvmsg(
+            MESSAGE_BYTES_MAX, socket.CMSG_SPACE(struct.calcsize("i")))
+        if not message:
+            return
+        fd = struct.unpack("i", ancillary[0][2])[0]
+        _, _, request, _ = HEADER.unpack_from(message)
+        size, is_populated = struct.unpack_from("=QQ", message, HEADER.size)
+        say_to(channel, STAGE, f"giving {size >> 20} MiB to the pool")
+        endpoint = own.mount(fd, size, client.options["protocol"], client.options["device"])
+        say_to(channel, UP, f"{client.hostname}\n{endpoint}")
+        channel.sendall(HEADER.pack(REPLY, 1, request, 0) + struct.pack("=q", own.base))
+        if is_populated:
+            threading.Thread(target=populate, args=(own.base, size), daemon=True).start()
+        while channel.recv(MESSAGE_BYTES_MAX):
+            pass
+    finally:
+        # Whatever hangs in it, and whether or not Python gets to run.
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(UNMOUNT_S)
+        own.unmount()
+
+
+def run_segment(channel, client):
+    """Does not return."""
+    try:
+        give_segment(channel, client)
+    except segment.MountFailed as trouble:
+        say_to(channel, FAILED, str(trouble))
+    except (ConnectionError, SystemExit):
+        pass  # the parent has died, or wants the end
+    sys.stderr.flush()
+    os._exit(0)  # not by way of the client's destructor, which waits for seconds
+
+
 def populate(address, size):
     """Has the kernel provide the pages now: while a transfer meets them one by one it is slow."""
     libc = ctypes.CDLL(None, use_errno=True)
@@ -392,6 +481,11 @@ class Server:
             size, is_populated = struct.unpack_from("=QQ", message, HEADER.size)
             return lambda: self.map(fd, size, is_populated != 0)
         client = self.client
+        if kind == SEGMENT:
+            size, base = struct.unpack_from("=QQ", message, HEADER.size)
+            names = str(message[HEADER.size + 16:], "utf-8")
+            fd = struct.unpack("i", ancillary[0][2])[0] if ancillary else -1
+            return lambda: self.place_segment(extra, fd, size, base if ancillary else 0, names)
         if kind == CLEAR:
             prefix = str(message[HEADER.size:], "ascii")
             call = lambda: client.clear(prefix)
@@ -414,6 +508,13 @@ class Server:
             return [self.client.map(fd, size, is_populated)]
         finally:
             os.close(fd)
+
+    def place_segment(self, generation, fd, size, base, names):
+        try:
+            return [self.client.place_segment(generation, fd, size, base, names)]
+        finally:
+            if fd >= 0:
+                os.close(fd)
 
 
 def keys_of(message, offset, count):
@@ -438,6 +539,8 @@ def run(channel):
         traceback.print_exc()
         say_to(channel, FAILED, f"the Mooncake client could not be set up: {error!r}")
         return
+    if options["role"] == "segment":
+        run_segment(channel, client)
     gc.freeze()
     # A thread that comes back from a transfer must not wait 5 ms for one that unpacks a request.
     sys.setswitchinterval(0.0005)

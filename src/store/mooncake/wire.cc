@@ -43,7 +43,8 @@ Header header_of(Request kind, size_t count, uint64_t id, uint64_t extra) {
 
 Code read_code(int64_t answer, uint64_t bytes) {
   if (answer >= 0) {
-    return static_cast<uint64_t>(answer) == bytes ? Code::kOk : Code::kInvalid;
+    const int64_t length = is_read_here(answer) ? answer - kReadHere : answer;
+    return static_cast<uint64_t>(length) == bytes ? Code::kOk : Code::kInvalid;
   }
   switch (answer) {
     // While it is being written it is not there for anybody.
@@ -82,6 +83,16 @@ std::vector<std::byte> encode_map(uint64_t id, uint64_t bytes, bool populate) {
   return writer.take();
 }
 
+std::vector<std::byte> encode_segment(uint64_t id, uint64_t generation, uint64_t bytes,
+                                      const SegmentPlace& place) {
+  Writer writer(sizeof(Header) + 2 * sizeof(uint64_t) + place.names.size());
+  writer.add(header_of(Request::kSegment, 1, id, generation));
+  writer.add(bytes);
+  writer.add(place.base);
+  writer.add(place.names.data(), place.names.size());
+  return writer.take();
+}
+
 std::vector<std::byte> encode_keys(Request kind, uint64_t id, std::span<const ObjectKey> keys) {
   Writer writer(sizeof(Header) + keys.size() * ObjectKey::kLength);
   writer.add(header_of(kind, keys.size(), id, 0));
@@ -106,6 +117,23 @@ std::vector<std::byte> encode_clear(uint64_t id, std::string_view prefix) {
   writer.add(header_of(Request::kClear, 1, id, 0));
   writer.add(prefix.data(), prefix.size());
   return writer.take();
+}
+
+Result<SegmentNews> decode_segment(std::span<const std::byte> message) {
+  Header header;
+  constexpr size_t kFixedBytes = sizeof header + 2 * sizeof(uint64_t);
+  if (message.size() >= kFixedBytes) std::memcpy(&header, message.data(), sizeof header);
+  if (header.kind != static_cast<uint32_t>(Request::kSegment)) {
+    return Error(Code::kInvalid,
+                 "a message of " + std::to_string(message.size()) + " bytes tells of no segment");
+  }
+  SegmentNews news;
+  std::memcpy(&news.bytes, message.data() + sizeof header, sizeof(uint64_t));
+  std::memcpy(&news.place.base, message.data() + sizeof header + sizeof(uint64_t),
+              sizeof(uint64_t));
+  const std::span<const std::byte> names = message.subspan(kFixedBytes);
+  news.place.names.assign(reinterpret_cast<const char*>(names.data()), names.size());
+  return news;
 }
 
 Result<Message> decode(std::span<const std::byte> bytes) {
@@ -147,6 +175,7 @@ Code code_of(Request kind, int64_t answer, uint64_t bytes) {
     case Request::kRemove:
       return answer == kObjectNotFound ? Code::kOk : write_code(answer);
     case Request::kMap:
+    case Request::kSegment:
     case Request::kPut:
     case Request::kReplace:
     case Request::kClear:

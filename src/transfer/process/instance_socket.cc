@@ -14,7 +14,7 @@
 #include "base/error_text.h"
 #include "base/file_size_signal.h"
 #include "base/quantity.h"
-#include "transfer/process/rank_socket.h"
+#include "base/unix_socket.h"
 
 namespace tiercel {
 namespace {

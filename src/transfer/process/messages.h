@@ -24,6 +24,7 @@
 #include "tiercel/disk.h"
 #include "tiercel/status.h"
 
+#include "base/unix_socket.h"
 #include "key/sha256.h"
 #include "tier/slot_geometry.h"
 #include "transfer/rank_worker.h"
@@ -32,7 +33,7 @@ namespace tiercel {
 
 inline constexpr size_t kStoreUrlBytesMax = 1024;
 inline constexpr size_t kRefusalBytesMax = 512;
-inline constexpr size_t kHandshakeBytesMax = 8192;
+inline constexpr size_t kHandshakeBytesMax = kSocketMessageBytesMax;
 
 struct HelloMessage {
   uint32_t rank = 0;

@@ -20,6 +20,7 @@
 #include "base/error_text.h"
 #include "base/fork_guard.h"
 #include "base/memfd.h"
+#include "base/poll_timeout.h"
 #include "base/quantity.h"
 #include "tier/tier_memory.h"
 #include "transfer/process/instance_socket.h"

@@ -18,10 +18,10 @@
 #include <string>
 
 #include "base/arena.h"
+#include "base/unix_socket.h"
 #include "transfer/fifo.h"
 #include "transfer/process/outstanding_ops.h"
 #include "transfer/process/process_data_plane.h"
-#include "transfer/process/rank_socket.h"
 #include "transfer/process/spawner.h"
 #include "transfer/rank_port.h"
 

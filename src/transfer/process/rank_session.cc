@@ -13,11 +13,11 @@
 #include "base/error_text.h"
 #include "base/memfd.h"
 #include "base/quantity.h"
+#include "base/unix_socket.h"
 #include "store/registry.h"
 #include "tier/disk/disk_rank_files.h"
 #include "transfer/device_copier.h"
 #include "transfer/process/messages.h"
-#include "transfer/process/rank_socket.h"
 #include "transfer/rank_disk_files.h"
 #include "transfer/rank_loop.h"
 

@@ -18,10 +18,19 @@
 
 namespace tiercel::testing {
 
-// A store that keeps its objects in the sidecar's memory.
+// A store that keeps its objects in the sidecar's memory. A segment is mapped, and has at its
+// beginning whatever was put by put_from; the file `base` says where. The sidecar finds nothing in
+// it unless batch_get_replica_desc is changed.
 inline constexpr const char* kStubStore = R"PY(
-import ctypes, itertools, os, signal, sys, time
+import ctypes, itertools, mmap, os, signal, sys, time, types
 DATA = {}
+BASE = os.path.join(os.path.dirname(__file__), "base")
+def replica(address, size, endpoint="stub:2", status="COMPLETE"):
+    place = types.SimpleNamespace(
+        buffer_address=address, size=size, transport_endpoint=endpoint)
+    return types.SimpleNamespace(
+        status=types.SimpleNamespace(name=status), is_memory_replica=lambda: True,
+        get_memory_descriptor=lambda: types.SimpleNamespace(buffer_descriptor=place))
 class ReplicateConfig:
     pass
 class MooncakeDistributedStore:
@@ -31,6 +40,28 @@ class MooncakeDistributedStore:
         return "stub:1"
     def register_buffer(self, address, size):
         return 0
+    def unregister_buffer(self, address):
+        return 0
+    def mount_segment(self, path, size, offset, protocol, location):
+        with open(path, "r+b") as file:
+            self.segment = mmap.mmap(file.fileno(), size)
+        self.base = ctypes.addressof(ctypes.c_char.from_buffer(self.segment))
+        with open(BASE + ".new", "w") as file:
+            file.write(str(self.base))
+        os.rename(BASE + ".new", BASE)
+        return {"ret": 0, "segment_ids": ["stub"]}
+    def unmount_segment(self, ids):
+        return 0
+    def put_from(self, key, address, size, config):
+        ctypes.memmove(self.base, address, size)
+        self.size = size
+        return 0
+    def get_replica_desc(self, key):
+        return [replica(self.base, self.size)]
+    def remove(self, key, force):
+        return 0
+    def batch_get_replica_desc(self, keys):
+        return {}
     def batch_is_exist(self, keys):
         return [int(key in DATA) for key in keys]
     def batch_get_into(self, keys, addresses, lengths):

@@ -12,8 +12,8 @@
 
 #include "base/arena.h"
 #include "base/event_fd.h"
+#include "base/unix_socket.h"
 #include "transfer/process/messages.h"
-#include "transfer/process/rank_socket.h"
 #include "transfer/rank_channel.h"
 
 namespace tiercel::testing {

@@ -12,10 +12,10 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "base/unix_socket.h"
 #include "transfer/device_copier.h"
 #include "transfer/process/messages.h"
 #include "transfer/process/rank_session.h"
-#include "transfer/process/rank_socket.h"
 #include "transfer/process/spawner.h"
 
 namespace tiercel {

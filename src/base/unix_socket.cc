@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transfer/process/rank_socket.h"
+#include "base/unix_socket.h"
 
 #include <array>
 #include <cerrno>
@@ -13,8 +13,7 @@
 #include <unistd.h>
 
 #include "base/error_text.h"
-#include "transfer/process/messages.h"
-#include "transfer/rank_loop.h"
+#include "base/poll_timeout.h"
 
 namespace tiercel {
 namespace {
@@ -76,7 +75,7 @@ Status send_message(int socket, std::span<const std::byte> bytes, std::span<cons
 
 Result<std::optional<SocketMessage>> receive_message(int socket) {
   SocketMessage received;
-  received.bytes.resize(kHandshakeBytesMax);
+  received.bytes.resize(kSocketMessageBytesMax);
   iovec part{received.bytes.data(), received.bytes.size()};
   ControlBuffer control{};
   msghdr message{};
@@ -99,7 +98,7 @@ Result<std::optional<SocketMessage>> receive_message(int socket) {
   if (count == 0) return Error(Code::kUnavailable, "the other side has hung up");
   if ((message.msg_flags & MSG_TRUNC) != 0) {
     return Error(Code::kCorrupt, "a message is longer than the " +
-                                     std::to_string(kHandshakeBytesMax) +
+                                     std::to_string(kSocketMessageBytesMax) +
                                      " bytes that are allowed");
   }
   if ((message.msg_flags & MSG_CTRUNC) != 0) {
@@ -171,8 +170,20 @@ Result<std::optional<FileDescriptor>> accept_from(int listener) {
     if (errno == EAGAIN) return std::optional<FileDescriptor>();
     // Whoever asked may have gone again.
     if (errno == EINTR || errno == ECONNABORTED) continue;
-    return socket_error("a rank could not be let in", errno);
+    return socket_error("a connection could not be let in", errno);
   }
+}
+
+Result<FileDescriptor> connect_now(const std::string& path) {
+  TIERCEL_TRY(check_socket_path(path));
+  FileDescriptor socket(::socket(AF_UNIX, kSocketType, 0));
+  if (!socket) return socket_error("socket could not be made", errno);
+  const sockaddr_un address = address_of(path);
+  while (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) !=
+         0) {
+    if (errno != EINTR) return socket_error("nobody listens at '" + path + "'", errno);
+  }
+  return socket;
 }
 
 Result<FileDescriptor> connect_to(const std::string& path, TimePoint deadline, const Clock& clock) {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The Unix sockets between control plane and rank: datagrams in order (SOCK_SEQPACKET) that carry
-// descriptors, and an end that each side sees when the other is gone. Nothing here waits but
-// wait_readable() and connect_to().
+// Unix sockets of type SOCK_SEQPACKET: datagrams in order that carry descriptors, and an end that
+// each side sees when the other is gone. Nothing here waits but wait_readable() and connect_to().
+//
+// Threads: any.
 #pragma once
 
 #include <cstddef>
@@ -21,6 +22,8 @@
 
 namespace tiercel {
 
+// What receive_message() takes.
+inline constexpr size_t kSocketMessageBytesMax = 8192;
 inline constexpr size_t kMessageFdsMax = kSocketMessageFdsMax;
 
 struct SocketMessage {
@@ -56,6 +59,8 @@ Status check_socket_path(const std::string& path);
 Result<FileDescriptor> listen_on(const std::string& path);
 // Nothing if nobody asks to be let in.
 Result<std::optional<FileDescriptor>> accept_from(int listener);
+// Without waiting. kUnavailable if nobody listens at `path`, or too many wait there.
+Result<FileDescriptor> connect_now(const std::string& path);
 // kUnavailable if nobody listens at `path`; kTimeout.
 Result<FileDescriptor> connect_to(const std::string& path, TimePoint deadline, const Clock& clock);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transfer/process/rank_socket.h"
+#include "base/unix_socket.h"
 
 #include <array>
 #include <cstring>
@@ -15,7 +15,6 @@
 #include "base/event_fd.h"
 #include "base/manual_clock.h"
 #include "support/temp_folder.h"
-#include "transfer/process/messages.h"
 
 namespace tiercel {
 namespace {
@@ -28,9 +27,9 @@ size_t open_descriptors() {
   return count;
 }
 
-class RankSocket : public ::testing::Test {
+class UnixSocket : public ::testing::Test {
  protected:
-  RankSocket() {
+  UnixSocket() {
     auto sockets = make_socket_pair().value();
     here_ = std::move(sockets.first);
     there_ = std::move(sockets.second);
@@ -61,7 +60,7 @@ class RankSocket : public ::testing::Test {
   const std::array<std::byte, 3> bytes_ = {std::byte{1}, std::byte{2}, std::byte{3}};
 };
 
-TEST_F(RankSocket, MessagesArriveWholeInOrderAndWithTheirDescriptors) {
+TEST_F(UnixSocket, MessagesArriveWholeInOrderAndWithTheirDescriptors) {
   EventFd event = EventFd::create().value();
   const std::array<int, 1> fds = {event.fd()};
   ASSERT_TRUE(send_message(here_.get(), bytes_, fds));
@@ -80,7 +79,7 @@ TEST_F(RankSocket, MessagesArriveWholeInOrderAndWithTheirDescriptors) {
   EXPECT_FALSE(none->has_value());
 }
 
-TEST_F(RankSocket, WhatWasSaidBeforeAHangUpIsHeardAlsoIfTheOtherSideHasNotReadAll) {
+TEST_F(UnixSocket, WhatWasSaidBeforeAHangUpIsHeardAlsoIfTheOtherSideHasNotReadAll) {
   ASSERT_TRUE(send_message(there_.get(), bytes_));
   ASSERT_TRUE(send_message(here_.get(), bytes_));
   here_.reset();
@@ -91,14 +90,14 @@ TEST_F(RankSocket, WhatWasSaidBeforeAHangUpIsHeardAlsoIfTheOtherSideHasNotReadAl
   EXPECT_EQ(send_message(there_.get(), bytes_).code(), Code::kUnavailable);
 }
 
-TEST_F(RankSocket, MoreDescriptorsThanAnyOfOursAreRefusedAndClosed) {
+TEST_F(UnixSocket, MoreDescriptorsThanAnyOfOursAreRefusedAndClosed) {
   const size_t before = open_descriptors();
   send_fds(kMessageFdsMax + 1);
   EXPECT_EQ(receive_message(there_.get()).code(), Code::kCorrupt);
   EXPECT_EQ(open_descriptors(), before);
 }
 
-TEST_F(RankSocket, DescriptorsForWhichThereIsNoRoomAreToldApart) {
+TEST_F(UnixSocket, DescriptorsForWhichThereIsNoRoomAreToldApart) {
   send_fds(3);
   rlimit limit{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
@@ -110,22 +109,22 @@ TEST_F(RankSocket, DescriptorsForWhichThereIsNoRoomAreToldApart) {
   EXPECT_NE(message.error().message().find("ulimit -n"), std::string::npos);
 }
 
-TEST_F(RankSocket, OverlongMessagesAreRefused) {
-  const std::vector<std::byte> longest(kHandshakeBytesMax);
+TEST_F(UnixSocket, OverlongMessagesAreRefused) {
+  const std::vector<std::byte> longest(kSocketMessageBytesMax);
   ASSERT_TRUE(send_message(here_.get(), longest));
   EXPECT_TRUE(receive_message(there_.get()));
-  ASSERT_TRUE(send_message(here_.get(), std::vector<std::byte>(kHandshakeBytesMax + 1)));
+  ASSERT_TRUE(send_message(here_.get(), std::vector<std::byte>(kSocketMessageBytesMax + 1)));
   EXPECT_EQ(receive_message(there_.get()).code(), Code::kCorrupt);
 }
 
-TEST_F(RankSocket, SenderIsNeverMadeToWait) {
-  const std::vector<std::byte> longest(kHandshakeBytesMax);
+TEST_F(UnixSocket, SenderIsNeverMadeToWait) {
+  const std::vector<std::byte> longest(kSocketMessageBytesMax);
   Status sent;
   for (int i = 0; i < 100'000 && sent; ++i) sent = send_message(here_.get(), longest);
   EXPECT_EQ(sent.code(), Code::kBusy);
 }
 
-TEST_F(RankSocket, OtherUsersAreRefusedWithBothNumbers) {
+TEST_F(UnixSocket, OtherUsersAreRefusedWithBothNumbers) {
   const SocketPeer peer = socket_peer(here_.get()).value();
   EXPECT_EQ(peer.pid, ::getpid());
   EXPECT_TRUE(check_same_user(peer));
@@ -136,7 +135,7 @@ TEST_F(RankSocket, OtherUsersAreRefusedWithBothNumbers) {
             std::string::npos);
 }
 
-TEST_F(RankSocket, ConnectWaitsNoLongerThanItsDeadlineWhereNobodyIsLetIn) {
+TEST_F(UnixSocket, ConnectWaitsNoLongerThanItsDeadlineWhereNobodyIsLetIn) {
   const testing::TempFolder folder;
   const ManualClock clock;
   const auto listener = listen_on(folder.path("s"));
