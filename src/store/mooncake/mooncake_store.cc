@@ -493,11 +493,14 @@ std::string MooncakeStore::state() const {
   if (closed_) return "closed";
   switch (sidecar_->state()) {
     case Sidecar::State::kReady:
-      return "ok";
-    case Sidecar::State::kStarting:
-      return "the sidecar starts: " + sidecar_->stage();
+      return sidecar_->note().empty() ? "ok" : "ok, but " + sidecar_->note();
+    case Sidecar::State::kStarting: {
+      const std::string stage = "the sidecar starts: " + sidecar_->stage();
+      // Why the last one ended tells more than how far this one has come.
+      return sidecar_->problem().empty() ? stage : sidecar_->problem() + "; " + stage;
+    }
     case Sidecar::State::kEnding:
-      return "the sidecar ends";
+      return sidecar_->problem().empty() ? "the sidecar ends" : sidecar_->problem();
     case Sidecar::State::kDown:
       break;
   }

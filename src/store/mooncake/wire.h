@@ -9,6 +9,7 @@
 //                        `count` keys; `extra` is the number of pieces of each object
 //   clear                the prefix
 //   stage, up, failed    text
+//   note                 text: what is wrong and does not keep it from serving
 //   reply                `count` codes (i64) as Mooncake gave them; `extra` is the time in ns that
 //                        the call took there
 //
@@ -38,7 +39,7 @@ enum class Request : uint32_t {
   kClear = 7,
 };
 
-enum class Answer : uint32_t { kStage = 1, kUp = 2, kFailed = 3, kReply = 4 };
+enum class Answer : uint32_t { kStage = 1, kUp = 2, kFailed = 3, kReply = 4, kNote = 5 };
 
 struct Header {
   uint32_t kind = 0;
