@@ -90,6 +90,9 @@ class RankWorker {
 
   // Any thread.
   RankStats stats() const;
+  // As DataPlane::store_reason, with a number that rises when it changes.
+  const ReasonText& store_reason() const;
+  uint64_t store_reason_changes() const;
 
  private:
   class Impl;

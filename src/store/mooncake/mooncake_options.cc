@@ -6,8 +6,6 @@
 #include <string_view>
 #include <utility>
 
-#include <arpa/inet.h>
-
 #include "base/quantity.h"
 #include "store/registry.h"
 
@@ -28,14 +26,16 @@ Error refusal(const StoreUrl& url, const std::string& why) {
   return Error(Code::kInvalid, "store URL '" + escaped_path(url.text) + "': " + why);
 }
 
-// "[::1]", with a zone ("%eth0") or without.
+// "[::1]", with a zone ("%eth0") or without. Whether it is anybody's address the resolver knows.
 bool is_ipv6_in_brackets(std::string_view host) {
   if (host.size() < 2 || !host.starts_with('[') || !host.ends_with(']')) return false;
-  const std::string inside(host.substr(1, host.size() - 2));
+  const std::string_view inside = host.substr(1, host.size() - 2);
   const size_t zone = inside.find('%');
-  if (zone != std::string::npos && zone + 1 == inside.size()) return false;
-  in6_addr address{};
-  return ::inet_pton(AF_INET6, inside.substr(0, zone).c_str(), &address) == 1;
+  if (zone != std::string_view::npos && zone + 1 == inside.size()) return false;
+  const std::string_view address = inside.substr(0, zone);
+  return address.find(':') != std::string_view::npos &&
+         address.find_first_not_of("0123456789abcdefABCDEF:.") == std::string_view::npos &&
+         inside.find_first_of("[]/ ") == std::string_view::npos;
 }
 
 bool is_host(std::string_view host) {
