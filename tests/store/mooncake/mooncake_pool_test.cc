@@ -13,8 +13,6 @@
 #include "store/mooncake/mooncake_store.h"
 #include "store/registry.h"
 #include "store/store_harness.h"
-#include "support/shell.h"
-#include "support/temp_folder.h"
 
 namespace tiercel {
 namespace {
@@ -61,29 +59,8 @@ class MooncakePoolTest : public ::testing::Test {
     return code;
   }
 
-  // Lines of Python with a client of the pool, `store`, a function `memory(bytes)` and `key`. It
-  // ends without any clean-up, as if killed.
   void run_client(const ObjectKey& key, const std::string& lines) {
-    const std::string address = pool_->address().substr(0, pool_->address().find('?'));
-    const testing::TempFolder folder;
-    const std::string script =
-        folder.write("client.py",
-                     "import ctypes, mmap, os\n"
-                     "from mooncake.store import MooncakeDistributedStore, ReplicateConfig\n"
-                     "store = MooncakeDistributedStore()\n"
-                     "assert store.setup('127.0.0.1', 'P2PHANDSHAKE', 0, 0, 'tcp', '', '" +
-                         address +
-                         "') == 0\n"
-                         "maps = []\n"
-                         "def memory(value):\n"
-                         "    maps.append(mmap.mmap(-1, len(value)))\n"
-                         "    maps[-1][:] = value\n"
-                         "    return ctypes.addressof(ctypes.c_char.from_buffer(maps[-1]))\n"
-                         "key = '" +
-                         std::string(key.text()) + "'\n" + lines + "os._exit(0)\n");
-    const testing::Outcome outcome =
-        testing::run_shell(default_mooncake_python() + " -I " + script);
-    ASSERT_EQ(outcome.status, 0) << outcome.text;
+    pool_->run_client({std::string(key.text())}, "key = keys[0]\n" + lines);
   }
 
   SystemClock clock_;
