@@ -71,7 +71,8 @@ class RankReader {
                          .raw_bytes = record.raw_bytes};
     uint32_t checksum = 0;
     const std::span<const std::byte> slot = slot_;
-    if (check_frame(slot.last<kFrameBytes>(), expected, &checksum) != Code::kOk ||
+    if (check_frame(slot_frame(slot, geometry_.payload_bytes(record.group, 0)), expected,
+                    &checksum) != Code::kOk ||
         checksum != record.payload_checksum) {
       return DiskFault::kFrame;
     }

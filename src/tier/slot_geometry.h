@@ -8,13 +8,15 @@
 // it has the same meaning on all ranks, and the control plane and the rank workers compute places
 // from it independently.
 //
-// A slot is a page-aligned payload, then the frame at the slot's tail:
-//   [ payload | padding | frame (kFrameBytes) ], stride a multiple of 4096 bytes.
+// A slot is a page-aligned payload with the frame directly behind it, so that the object that a
+// store moves is one piece of memory:
+//   [ payload | frame (kFrameBytes) | padding ], stride a multiple of 4096 bytes.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "tiercel/frame.h"
@@ -29,6 +31,12 @@ inline constexpr size_t kSlotAlignmentBytes = 4096;
 constexpr uint64_t slot_stride_bytes(uint64_t payload_bytes) {
   return (payload_bytes + kFrameBytes + kSlotAlignmentBytes - 1) / kSlotAlignmentBytes *
          kSlotAlignmentBytes;
+}
+
+// The frame of a slot whose payload is that long; `slot` is at least payload and frame.
+template <typename Byte>
+constexpr std::span<Byte, kFrameBytes> slot_frame(std::span<Byte> slot, uint64_t payload_bytes) {
+  return slot.subspan(payload_bytes).template first<kFrameBytes>();
 }
 
 // payload_bytes[group][rank]: length of a full block's slice; every entry at least 1.
@@ -84,9 +92,8 @@ class SlotGeometry {
   }
   // Whether the id names a slot if its extent serves `group`; safe for any values.
   bool exists(SlotId slot, GroupId group) const;
-  // Offset of the slot's payload in the tier's memory on `rank`; the frame stands at offset +
-  // stride − kFrameBytes. nullopt if the slot does not exist for this group (never trust an id that
-  // came in a message).
+  // Offset of the slot's payload in the tier's memory on `rank`. nullopt if the slot does not exist
+  // for this group (never trust an id that came in a message).
   std::optional<uint64_t> offset(SlotId slot, GroupId group, uint32_t rank) const;
 
  private:

@@ -397,15 +397,14 @@ class RankWorker::Impl {
         get_items_.clear();
         for (const BlockOp& op : ops) {
           const SlotIo::Slot slot = slots_.slot_of(op);
-          get_items_.push_back({slots_.object_key(op), {slot.payload, slot.frame}});
+          get_items_.push_back({slots_.object_key(op), {slot.object}});
         }
         return store_->submit_get(get_items_, deadline);
       case OpKind::kStorePut:
         put_items_.clear();
         for (const BlockOp& op : ops) {
           const SlotIo::Slot slot = slots_.slot_of(op);
-          put_items_.push_back(
-              {slots_.object_key(op), {slot.payload, slot.frame}, op.replace == 1});
+          put_items_.push_back({slots_.object_key(op), {slot.object}, op.replace == 1});
         }
         return store_->submit_put(put_items_, deadline);
       case OpKind::kStoreExists:

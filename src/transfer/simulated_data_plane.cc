@@ -317,10 +317,7 @@ class SeededDataPlane final : public SimulatedDataPlane {
     const SlotGeometry& geometry = rank.worker->geometry();
     const uint32_t number = rank.worker->rank();
     const uint64_t payload_bytes = geometry.payload_bytes(target.group, number);
-    uint64_t byte = choice.below(payload_bytes + kFrameBytes);
-    if (byte >= payload_bytes) {
-      byte += geometry.stride_bytes(target.group, number) - kFrameBytes - payload_bytes;
-    }
+    const uint64_t byte = choice.below(payload_bytes + kFrameBytes);
     const uint64_t offset = *geometry.offset(target.slot, target.group, number) + byte;
     rank.worker->host_memory()[offset] ^= std::byte{1} << choice.below(8);
     ++counts_.corrupted_slots;

@@ -30,7 +30,8 @@ std::span<std::byte> SlotIo::whole(const BlockOp& op) const {
 
 SlotIo::Slot SlotIo::slot_of(const BlockOp& op) const {
   const std::span<std::byte> slot = whole(op);
-  return {slot.first(payload_bytes(op.group)), slot.last<kFrameBytes>()};
+  const uint64_t bytes = payload_bytes(op.group);
+  return {slot.first(bytes), slot_frame(slot, bytes), slot.first(bytes + kFrameBytes)};
 }
 
 ObjectKey SlotIo::object_key(const BlockOp& op) const {

@@ -31,12 +31,13 @@ class SlotIo {
   struct Slot {
     std::span<std::byte> payload;
     std::span<std::byte, kFrameBytes> frame;
+    std::span<std::byte> object;  // both, as a store has them
   };
 
   bool exists(SlotId slot, GroupId group) const;
   // The op's slot; it must exist.
   Slot slot_of(const BlockOp& op) const;
-  // Payload, padding and frame.
+  // Payload, frame and padding.
   std::span<std::byte> whole(const BlockOp& op) const;
   ObjectKey object_key(const BlockOp& op) const;
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "cli/disk_tool_fixture.h"
+#include "tier/disk/disk_format.h"
 
 namespace tiercel {
 namespace {
@@ -25,7 +26,7 @@ TEST_F(InspectCommand, CountsBlocksBytesNamespacesAndSlots) {
     write_block(*folder, {.slot = 5, .key = "d", .sequence = 4, .name_space = "other"});
   }
   const auto json = inspect();
-  EXPECT_EQ(json["format_version"], 1);
+  EXPECT_EQ(json["format_version"], kDiskFormatVersion);
   EXPECT_EQ(json["rank_count"], 2);
   EXPECT_TRUE(json["holder"].is_null());
   EXPECT_TRUE(json["complete"]);

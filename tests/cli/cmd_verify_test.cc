@@ -90,7 +90,11 @@ TEST_F(VerifyCommand, ABitInAPayload) {
 
 TEST_F(VerifyCommand, ABitInAFrame) {
   fill();
-  flip_bit(file(0, "data"), slot_offset(*open(), 0, 4) - 100);
+  const auto at_frame = [this] {
+    const auto folder = open();
+    return slot_offset(*folder, 0, 3) + folder->geometry().payload_bytes(GroupId(0), 0);
+  };
+  flip_bit(file(0, "data"), at_frame() + 100);
   expect_found_and_repaired("frame", "rank 0 slot 3", 1);
 }
 
@@ -201,10 +205,9 @@ TEST_F(VerifyCommand, AnyBitOfWhatIsChecked) {
     if (random.chance(0.6)) {
       path = file(rank, "data");
       const uint64_t payload = whole->geometry().payload_bytes(GroupId(0), rank);
-      const uint64_t in_frame = whole->geometry().stride_bytes(GroupId(0), rank) - kFrameBytes;
       at = slot_offset(*whole, rank, slot);
       // The frame says, beside what the record says, who wrote it: its own checksum covers that.
-      at += random.chance(0.5) ? random.below(payload) : in_frame + random.below(kFrameBytes);
+      at += random.chance(0.5) ? random.below(payload) : payload + random.below(kFrameBytes);
     }
     flip_bit(path, at, bit);
     const auto report = check_disk({options_.path, "main", false},

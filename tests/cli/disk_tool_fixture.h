@@ -75,7 +75,7 @@ class DiskToolTest : public CommandTest {
                        .writer_epoch = 7,
                        .checksum = record.payload_checksum},
                  frame);
-    std::memcpy(slot.data() + slot.size() - kFrameBytes, frame.data(), kFrameBytes);
+    std::memcpy(slot.data() + payload.size(), frame.data(), kFrameBytes);
     overwrite(file(rank, "data"), slot_offset(folder, rank, block.slot, block.group), slot);
   }
   void write_record(const DiskFolder& folder, uint32_t rank, const Block& block) {

@@ -128,8 +128,9 @@ TEST_F(DiskDamage, EveryTruncationLosesWhatWasCutOffAndNothingElse) {
         continue;
       }
       ASSERT_FALSE(found.refusal) << found.text();
-      const uint64_t end_of_first = file == kData ? kDiskHeaderBytes + store_slot_bytes()
-                                                  : 2 * kDiskHeaderBytes + kDiskRecordBytes;
+      const uint64_t end_of_first = file == kData
+                                        ? kDiskHeaderBytes + kStoreBlockBytes + kFrameBytes
+                                        : 2 * kDiskHeaderBytes + kDiskRecordBytes;
       const uint64_t each = file == kData ? store_slot_bytes() : kDiskRecordBytes;
       for (uint32_t block = 0; block < kStorePrompts; ++block) {
         ASSERT_EQ(found.right[block], end_of_first + block * each <= cut) << found.text();

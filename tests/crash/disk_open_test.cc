@@ -151,8 +151,8 @@ TEST_F(DiskOpenTest, ResetOfAFolderThatFitsKeepsIt) {
 }
 
 TEST_F(DiskOpenTest, AnotherFormatVersionIsRefusedWithBothNumbersAndResetStartsAnew) {
-  for (const auto& [version, relation] : {std::pair{'\2', "version 2 is newer than version 1"},
-                                          std::pair{'\0', "version 0 is older than version 1"}}) {
+  for (const auto& [version, relation] : {std::pair{'\3', "version 3 is newer than version 2"},
+                                          std::pair{'\1', "version 1 is older than version 2"}}) {
     for (const char* name : {"rank0/metadata", "rank0/data"}) {
       SCOPED_TRACE(std::string(name) + ": " + relation);
       options_.disk.reset = true;
@@ -163,7 +163,7 @@ TEST_F(DiskOpenTest, AnotherFormatVersionIsRefusedWithBothNumbersAndResetStartsA
       image[name][kVersionOffset] = version;
       put_back(instance(), image);
       expect_refused({relation, "nothing was overwritten", "disk_reset", name});
-      image[name][kVersionOffset] = '\1';
+      image[name][kVersionOffset] = '\2';
       put_back(instance(), image);
       EXPECT_EQ(found(), kPrompts * kBlocks);
       image[name][kVersionOffset] = version;

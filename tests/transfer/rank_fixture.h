@@ -117,9 +117,8 @@ class TestRank {
                           geometry_.payload_bytes(group, rank_));
   }
   std::span<std::byte, kFrameBytes> slot_frame(SlotId slot, GroupId group) {
-    return host()
-        .subspan(*geometry_.offset(slot, group, rank_), geometry_.stride_bytes(group, rank_))
-        .last<kFrameBytes>();
+    return tiercel::slot_frame(host().subspan(*geometry_.offset(slot, group, rank_)),
+                               geometry_.payload_bytes(group, rank_));
   }
 
   Range slot_payload_range(SlotId slot, GroupId group) const {
@@ -127,8 +126,8 @@ class TestRank {
     return {0, offset, offset + geometry_.payload_bytes(group, rank_)};
   }
   Range slot_frame_range(SlotId slot, GroupId group) const {
-    const size_t end = *geometry_.offset(slot, group, rank_) + geometry_.stride_bytes(group, rank_);
-    return {0, end - kFrameBytes, end};
+    const size_t begin = slot_payload_range(slot, group).end;
+    return {0, begin, begin + kFrameBytes};
   }
   Range device_range(GroupId group, uint32_t block) const {
     const size_t bytes = geometry_.payload_bytes(group, rank_);

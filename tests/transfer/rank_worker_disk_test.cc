@@ -129,9 +129,8 @@ TEST_F(RankWorkerDiskTest, WhatWasPutComesBackAndTouchesNothingElse) {
     const auto saved = payload(3, group);
     rank_.take_picture();
     ASSERT_EQ(run(disk_op(OpKind::kDiskGet, 7, 5, 3, group)), Code::kOk);
-    const Range payload_range = rank_.slot_payload_range(host_slot(5, group), group);
-    const Range frame_range = rank_.slot_frame_range(host_slot(5, group), group);
-    EXPECT_TRUE(rank_.only_changed({{0, payload_range.begin, frame_range.end}}));
+    const size_t begin = rank_.slot_payload_range(host_slot(5, group), group).begin;
+    EXPECT_TRUE(rank_.only_changed({{0, begin, begin + rig_.stride(group)}}));
     EXPECT_EQ(payload(5, group), saved);
     BlockOp load = disk_op(OpKind::kLoad, 7, 5, 0, group);
     load.device_block = DeviceBlockId(9);
@@ -171,12 +170,12 @@ TEST_F(RankWorkerDiskTest, ABlockComesBackAfterARestart) {
 TEST_F(RankWorkerDiskTest, ABitThatFlipsInPayloadOrFrameIsCorrupt) {
   open();
   put(1, 0, GroupId(1));
-  const uint64_t stride = rig_.stride(GroupId(1));
   const uint64_t payload_bits = RankDiskRig::kSmallPayloadBytes * 8;
   std::vector<uint64_t> bits;
   for (uint64_t bit = 0; bit < payload_bits; bit += 37) bits.push_back(bit);
   bits.push_back(payload_bits - 1);
-  for (uint64_t bit = (stride - kFrameBytes) * 8; bit < stride * 8; bit += 7) bits.push_back(bit);
+  const uint64_t object_bits = payload_bits + kFrameBytes * 8;
+  for (uint64_t bit = payload_bits; bit < object_bits; bit += 7) bits.push_back(bit);
   for (const uint64_t bit : bits) {
     wipe(2, GroupId(1));
     rig_.faulty->clear();
@@ -186,7 +185,7 @@ TEST_F(RankWorkerDiskTest, ABitThatFlipsInPayloadOrFrameIsCorrupt) {
   // Padding is nobody's.
   rig_.faulty->clear();
   rig_.faulty->add(
-      {.action = DiskFaultAction::kFlipBit, .bit = payload_bits + 800, .kind = DiskIoKind::kRead});
+      {.action = DiskFaultAction::kFlipBit, .bit = object_bits + 800, .kind = DiskIoKind::kRead});
   EXPECT_EQ(run(disk_op(OpKind::kDiskGet, 1, 2, 0, GroupId(1))), Code::kOk);
   EXPECT_EQ(worker_->stats().path(OpKind::kDiskGet).corrupt, bits.size());
 }

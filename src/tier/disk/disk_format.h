@@ -27,7 +27,7 @@
 
 namespace tiercel {
 
-inline constexpr uint32_t kDiskFormatVersion = 1;
+inline constexpr uint32_t kDiskFormatVersion = 2;
 inline constexpr size_t kDiskHeaderBytes = 4096;
 inline constexpr size_t kDiskRecordBytes = 160;
 

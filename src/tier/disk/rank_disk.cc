@@ -176,6 +176,15 @@ std::optional<uint64_t> RankDiskImpl::place_of(SlotId slot, GroupId group,
   return disk_slot_offset(*offset);
 }
 
+uint64_t RankDiskImpl::payload_bytes(GroupId group) const {
+  return geometry_.payload_bytes(group, options_.rank);
+}
+
+std::span<const std::byte, kFrameBytes> RankDiskImpl::frame_in(std::span<const std::byte> slot,
+                                                               GroupId group) const {
+  return slot_frame(slot, payload_bytes(group));
+}
+
 Code RankDiskImpl::take(DiskOperation::Kind kind, uint64_t token, uint32_t* index) {
   if (is_closed_) return Code::kUnavailable;
   if (free_.empty()) return Code::kBusy;
@@ -208,6 +217,7 @@ Code RankDiskImpl::start(const DiskGet& get) {
   const Code taken = take(DiskOperation::Kind::kGet, get.token, &index);
   if (taken != Code::kOk) return taken;
   operations_[index].slot = get.slot;
+  operations_[index].group = get.group;
   operations_[index].memory = get.memory;
   begin_transfer(index, DiskIoKind::kRead, *place, get.memory);
   return Code::kOk;
@@ -216,9 +226,8 @@ Code RankDiskImpl::start(const DiskGet& get) {
 Code RankDiskImpl::start(const DiskPut& put) {
   const std::optional<uint64_t> place = place_of(put.slot, put.group, put.memory);
   if (!place) return Code::kInvalid;
-  const Result<Frame> frame = decode_frame(put.memory.last<kFrameBytes>());
-  if (!frame || frame->group != put.group ||
-      frame->stored_bytes > put.memory.size() - kFrameBytes) {
+  const Result<Frame> frame = decode_frame(frame_in(put.memory, put.group));
+  if (!frame || frame->group != put.group || frame->stored_bytes > payload_bytes(put.group)) {
     return Code::kInvalid;
   }
   // A second one at once would leave a mixture of both, under a record of either.
@@ -318,7 +327,7 @@ void RankDiskImpl::take_completion(const DiskIoCompletion& completion) {
 bool RankDiskImpl::holds_what_its_record_says(const DiskOperation& operation) const {
   const size_t slot = operation.slot.value();
   if (!has_checksum_[slot] || !protections_.compare_with_record) return true;
-  const Result<Frame> frame = decode_frame(operation.memory.last<kFrameBytes>());
+  const Result<Frame> frame = decode_frame(frame_in(operation.memory, operation.group));
   // What is no frame at all is seen by whoever verifies it.
   return !frame || frame->checksum == payload_checksums_[slot];
 }

@@ -57,7 +57,7 @@ struct RankDiskOptions {
   std::vector<uint32_t> payload_checksums;
 };
 
-// A slot in memory, its whole stride long; the frame stands at its tail.
+// A slot in memory, its whole stride long; the frame stands behind its payload.
 struct DiskGet {
   uint64_t token = 0;
   SlotId slot;
@@ -105,8 +105,8 @@ class RankDisk {
 
   // kOk: taken, completes exactly once. kBusy: operations_max are under way or not yet polled, or a
   // put into this slot is. kUnavailable: the breaker is open, or close() was called. kInvalid: no
-  // such slot, memory of another length or alignment, or no frame of this group at its tail. What
-  // is taken is handed to the disk by flush().
+  // such slot, memory of another length or alignment, or no frame of this group behind the payload.
+  // What is taken is handed to the disk by flush().
   virtual Code start(const DiskGet& get) = 0;
   virtual Code start(const DiskPut& put) = 0;
   // Makes the records of all puts that were started so far invalid, also after a loss of power once

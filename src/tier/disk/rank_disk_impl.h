@@ -41,6 +41,7 @@ struct DiskOperation {
   DiskTransfer transfer;  // of the slot; get and put
   // Get.
   SlotId slot;
+  GroupId group;
   std::span<const std::byte> memory;
   // Put.
   DiskRecord record;
@@ -89,6 +90,9 @@ class RankDiskImpl final : public RankDisk {
   // rank_disk.cc
   std::optional<uint64_t> place_of(SlotId slot, GroupId group,
                                    std::span<const std::byte> memory) const;
+  uint64_t payload_bytes(GroupId group) const;
+  std::span<const std::byte, kFrameBytes> frame_in(std::span<const std::byte> slot,
+                                                   GroupId group) const;
   // The index of a new operation, or why there is none.
   Code take(DiskOperation::Kind kind, uint64_t token, uint32_t* index);
   bool holds_what_its_record_says(const DiskOperation& operation) const;

@@ -186,17 +186,17 @@ TEST_F(DiskFolderTest, AnotherShapeIsRefusedAndNothingOverwritten) {
 
 TEST_F(DiskFolderTest, AnotherVersionIsRefusedAndNothingOverwritten) {
   ASSERT_TRUE(open());
-  overwrite(file("rank0/metadata"), 8, std::string("\2", 1));
+  overwrite(file("rank0/metadata"), 8, std::string("\3", 1));
   const auto before = snapshot();
   EXPECT_TRUE(says(refusal(), "invalid: " + quoted_path(file("rank0/metadata")) +
-                                  ": disk format version 2 is newer than version 1"));
+                                  ": disk format version 3 is newer than version 2"));
   EXPECT_EQ(snapshot(), before);
   options.reset = true;
   EXPECT_TRUE(open());
   options.reset = false;
   EXPECT_TRUE(open());
   overwrite(file("rank0/data"), 8, std::string("\0", 1));
-  EXPECT_TRUE(says(refusal(), "disk format version 0 is older than version 1"));
+  EXPECT_TRUE(says(refusal(), "disk format version 0 is older than version 2"));
 }
 
 TEST_F(DiskFolderTest, FilesThatAreNotOursAreRefusedAndNotOverwritten) {
@@ -445,9 +445,9 @@ TEST_P(LostHeaders, WithoutAHeaderOfTheDataFileIsRefusedAndNotOverwritten) {
 
 TEST_P(LostHeaders, BesideTheHeaderOfAnotherVersionIsRefusedAndNotOverwritten) {
   damage();
-  overwrite(metadata(), 8, std::string("\2", 1));
+  overwrite(metadata(), 8, std::string("\3", 1));
   const auto before = snapshot();
-  EXPECT_TRUE(says(refusal(), "version 2 is newer"));
+  EXPECT_TRUE(says(refusal(), "version 3 is newer"));
   EXPECT_EQ(snapshot(), before);
 }
 

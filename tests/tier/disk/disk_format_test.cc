@@ -109,13 +109,13 @@ TEST(DiskHeader, EveryTornHeaderIsCorrupt) {
 }
 
 TEST(DiskHeader, AnotherVersionIsNamedWhateverElseItsBytesSay) {
-  HeaderBytes bytes = with(encoded(testing::sample_disk_header()), 8, 2);
+  HeaderBytes bytes = with(encoded(testing::sample_disk_header()), 8, 3);
   bytes[100] ^= std::byte{1};
   EXPECT_EQ(refusal(bytes),
-            "unsupported: disk format version 2 is newer than version 1, the one that this build "
+            "unsupported: disk format version 3 is newer than version 2, the one that this build "
             "reads");
-  EXPECT_EQ(refusal(with(bytes, 8, 0)),
-            "unsupported: disk format version 0 is older than version 1, the one that this build "
+  EXPECT_EQ(refusal(with(bytes, 8, 1)),
+            "unsupported: disk format version 1 is older than version 2, the one that this build "
             "reads");
 }
 

@@ -101,14 +101,14 @@ inline Frame frame_of_block(uint64_t id, GroupId group, uint64_t payload_bytes) 
   return frame;
 }
 
-// Payload, then the frame at the tail.
+// Payload, then the frame.
 inline void fill_slot(uint64_t id, GroupId group, uint64_t payload_bytes,
                       std::span<std::byte> slot) {
   const std::span<std::byte> payload = slot.first(payload_bytes);
   fill_payload(id, payload);
   Frame frame = frame_of_block(id, group, payload_bytes);
   frame.checksum = crc32c(payload);
-  encode_frame(frame, slot.last<kFrameBytes>());
+  encode_frame(frame, slot_frame(slot, payload_bytes));
 }
 
 // What a reader of a slot does with what the record says: nothing of it is believed.
@@ -124,7 +124,7 @@ inline bool is_proved(const DiskRecord& record, std::span<const std::byte> slot)
   expected.stored_bytes = record.stored_bytes;
   expected.raw_bytes = record.raw_bytes;
   uint32_t checksum = 0;
-  return check_frame(slot.last<kFrameBytes>(), expected, &checksum) == Code::kOk &&
+  return check_frame(slot_frame(slot, record.stored_bytes), expected, &checksum) == Code::kOk &&
          crc32c(slot.first(record.stored_bytes)) == checksum;
 }
 

@@ -49,7 +49,7 @@ TEST(RankDisk, ARecordSaysWhatStandsInTheSlot) {
   const auto records = rig.records();
   ASSERT_EQ(records.size(), 2u);
   const DiskRecord& record = records.at(3);
-  Frame frame = decode_frame(rig.slot_bytes(3).last<kFrameBytes>()).value();
+  Frame frame = decode_frame(slot_frame(rig.slot_bytes(3), RankDiskRig::kPayloadBytes)).value();
   EXPECT_EQ(record.slot, SlotId(3));
   EXPECT_EQ(record.group, frame.group);
   EXPECT_EQ(record.slice, frame.slice);
@@ -232,7 +232,7 @@ TEST(RankDisk, AnOlderPayloadUnderANewerRecordIsCorrupt) {
   testing::fill_payload(77, payload);
   Frame frame = testing::frame_of_block(1, GroupId(0), RankDiskRig::kPayloadBytes);
   frame.checksum = crc32c(payload);
-  encode_frame(frame, older.span().last<kFrameBytes>());
+  encode_frame(frame, slot_frame(older.span(), RankDiskRig::kPayloadBytes));
   const uint64_t place = disk_slot_offset(rig.geometry->offset(SlotId(3), GroupId(0), 0).value());
   rig.disk.put(DiskFile::kData, place, older.span());
 
