@@ -97,9 +97,10 @@ bool RankLoop::pass_completions() {
 }
 
 void RankLoop::publish_reason() {
-  if (published_reason_ == worker_.store_reason_changes()) return;
-  published_reason_ = worker_.store_reason_changes();
-  channel_.words().store_reason.set(worker_.store_reason());
+  const StoreReason& reason = worker_.store_reason();
+  if (published_reason_ == reason.changes()) return;
+  published_reason_ = reason.changes();
+  channel_.words().store_reason.set(reason.text());
 }
 
 bool RankLoop::spin() {

@@ -71,7 +71,7 @@ class RankLoop {
   SpscProducer<Completion> completions_;
   std::vector<BlockOp> ops_batch_;
   std::vector<Completion> completions_batch_;
-  uint64_t published_reason_ = 0;  // RankWorker::store_reason_changes() that the other side knows
+  uint64_t published_reason_ = 0;  // StoreReason::changes() that the other side knows
   bool peer_broke_ = false;
 };
 

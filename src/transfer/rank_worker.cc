@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -21,8 +20,6 @@ namespace {
 
 // How soon a store or disk is asked again that has no other way to call us.
 constexpr Duration kRetry = std::chrono::milliseconds(1);
-// How often at most a store is asked for words while operations fail.
-constexpr Duration kReasonEvery = std::chrono::milliseconds(50);
 
 constexpr std::array kStoreKindsInOrder = {OpKind::kStoreExists, OpKind::kStoreGet,
                                            OpKind::kStorePut, OpKind::kStoreRemove};
@@ -126,8 +123,7 @@ class RankWorker::Impl {
   int disk_fd() const { return disk_.completion_fd(); }
   size_t in_flight() const { return in_flight_; }
   RankStats stats() const { return counters_.read(); }
-  const ReasonText& store_reason() const { return store_reason_; }
-  uint64_t store_reason_changes() const { return store_reason_changes_; }
+  const StoreReason& store_reason() const { return store_reason_; }
   uint32_t rank() const { return options_.rank; }
   const SlotIo& slots() const { return slots_; }
 
@@ -321,7 +317,7 @@ class RankWorker::Impl {
     if (!id) {
       const Code code = code_from_submission(id.code());
       for (const BlockOp& op : request.ops) end(op, code);
-      note_store_reason(kind, code, started);
+      note_end(kind, code, started);
       return true;
     }
     request.id = *id;
@@ -451,30 +447,16 @@ class RankWorker::Impl {
       if (code != Code::kOk && code != Code::kNotFound) failure = code;
       end(op, code);
     }
-    if (failure != Code::kOk) {
-      note_store_reason(request.kind, failure, now);
-    } else if (store_reason_is_current_) {
-      store_reason_is_current_ = false;
-      set_store_reason("earlier: " + std::string(store_reason_.view()));
-    }
+    note_end(request.kind, failure, now);
     requests_.end(request);
   }
 
-  // While the store still says why.
-  void note_store_reason(OpKind kind, Code code, TimePoint now) {
-    if (closing_ || (store_reason_is_current_ && now < reason_at_ + kReasonEvery)) return;
-    store_reason_is_current_ = true;
-    reason_at_ = now;
-    std::string state = store_->state();
-    if (state == "ok") {
-      state = std::string(to_string(kind)) + " ended as " + std::string(to_string(code));
+  void note_end(OpKind kind, Code failure, TimePoint now) {
+    if (failure == Code::kOk) {
+      store_reason_.note_success();
+    } else if (!closing_) {
+      store_reason_.note_failure(*store_, kind, failure, now);
     }
-    set_store_reason(state);
-  }
-
-  void set_store_reason(std::string_view text) {
-    store_reason_ = ReasonText::of(text);
-    ++store_reason_changes_;
   }
 
   const RankWorkerOptions options_;
@@ -493,10 +475,7 @@ class RankWorker::Impl {
   bool closing_ = false;
   bool closed_ = false;
   SharedStats counters_;
-  ReasonText store_reason_;
-  uint64_t store_reason_changes_ = 0;
-  bool store_reason_is_current_ = false;  // nothing has succeeded since
-  TimePoint reason_at_;                   // when the store was asked for it last
+  StoreReason store_reason_;
 
   // Kept to be used again.
   std::vector<BlockOp> copy_ops_;
@@ -534,7 +513,6 @@ uint32_t RankWorker::rank() const { return impl_->rank(); }
 const SlotGeometry& RankWorker::geometry() const { return impl_->slots().geometry(); }
 std::span<std::byte> RankWorker::host_memory() const { return impl_->slots().memory(); }
 RankStats RankWorker::stats() const { return impl_->stats(); }
-const ReasonText& RankWorker::store_reason() const { return impl_->store_reason(); }
-uint64_t RankWorker::store_reason_changes() const { return impl_->store_reason_changes(); }
+const StoreReason& RankWorker::store_reason() const { return impl_->store_reason(); }
 
 }  // namespace tiercel

@@ -163,7 +163,7 @@ class SeededDataPlane final : public SimulatedDataPlane {
 
   ReasonText store_reason(uint32_t rank) const override {
     TIERCEL_ASSERT(rank < ranks_.size(), "rank is out of range");
-    return ranks_[rank].worker->store_reason();
+    return ranks_[rank].worker->store_reason().text();
   }
 
   uint64_t memory_epoch(uint32_t rank) const override {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every test that docs/promises.md, docs/comparison-fastdeploy.md and docs/mooncake.md name exists."""
+"""Every test that docs/promises.md and the pages like it name exists."""
 
 import pathlib
 import re

@@ -325,22 +325,23 @@ TEST_F(RankWorkerStoreTest, WhatTheStoreSaysWhenAnOperationFailsIsKept) {
     run_worker(*worker);
   };
   run_with("not asked", Code::kNotFound);
-  EXPECT_TRUE(worker->store_reason().empty());
+  EXPECT_TRUE(worker->store_reason().text().empty());
   run_with("no master", Code::kUnavailable);
-  EXPECT_EQ(worker->store_reason().view(), "no master");
-  const uint64_t changes = worker->store_reason_changes();
+  EXPECT_EQ(worker->store_reason().text().view(), "no master");
+  const uint64_t changes = worker->store_reason().changes();
   run_with("asked too often", Code::kUnavailable);
-  EXPECT_EQ(worker->store_reason().view(), "no master") << "a store is not asked at each failure";
-  EXPECT_EQ(worker->store_reason_changes(), changes);
+  EXPECT_EQ(worker->store_reason().text().view(), "no master")
+      << "a store is not asked at each failure";
+  EXPECT_EQ(worker->store_reason().changes(), changes);
   clock_.advance(std::chrono::seconds(1));
   run_with("no master\nfor long", Code::kUnavailable);
-  EXPECT_EQ(worker->store_reason().view(), "no master?for long");
+  EXPECT_EQ(worker->store_reason().text().view(), "no master?for long");
   run_with("ok", Code::kOk);
-  EXPECT_EQ(worker->store_reason().view(), "earlier: no master?for long");
+  EXPECT_EQ(worker->store_reason().text().view(), "earlier: no master?for long");
   run_with("ok", Code::kOk);
-  EXPECT_EQ(worker->store_reason().view(), "earlier: no master?for long");
+  EXPECT_EQ(worker->store_reason().text().view(), "earlier: no master?for long");
   run_with("ok", Code::kTimeout);
-  EXPECT_EQ(worker->store_reason().view(), "store_exists ended as timeout");
+  EXPECT_EQ(worker->store_reason().text().view(), "store_exists ended as timeout");
 }
 
 TEST_F(RankWorkerStoreTest, ARefusedSubmissionIsAReasonAsWell) {
@@ -349,7 +350,7 @@ TEST_F(RankWorkerStoreTest, ARefusedSubmissionIsAReasonAsWell) {
   store_.state->refuse_with(Code::kUnavailable);
   worker->submit(asks(OpKind::kStoreGet, 1));
   run_worker(*worker);
-  EXPECT_EQ(worker->store_reason().view(), "closed by somebody");
+  EXPECT_EQ(worker->store_reason().text().view(), "closed by somebody");
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 
 #include "base/arena.h"
 #include "store/mooncake/mooncake_store.h"
+#include "store/mooncake/stub_python.h"
 #include "store/registry.h"
 #include "store/store_harness.h"
 
@@ -312,6 +313,17 @@ TEST_F(MooncakePoolTest, TwoClientsOfOneNameDoNotDisturbEachOther) {
   EXPECT_EQ(second.get_value(test_key(1), 1000), std::pair(Code::kOk, value));
   EXPECT_EQ(second.put_value(test_key(2), value), Code::kOk);
   EXPECT_EQ(first.get_value(test_key(2), 1000), std::pair(Code::kOk, value));
+}
+
+// Mooncake itself waits for a minute and a half.
+TEST_F(MooncakePoolTest, WhereNoMasterListensButSomebodyElseIsToldInWords) {
+  TIERCEL_NEEDS_MOONCAKE();
+  const testing::StubPython listener;
+  const std::string url = listener.url().substr(0, listener.url().find('?'));
+  Handle handle(registry_.open(url + "?start_timeout=3s", {clock_}).value());
+  EXPECT_EQ(handle.exists_one(test_key(1)), Code::kUnavailable);
+  const std::string state = handle.store().state();
+  EXPECT_NE(state.find("may not be a Mooncake master"), std::string::npos) << state;
 }
 
 TEST_F(MooncakePoolTest, OptionsReachMooncake) {
