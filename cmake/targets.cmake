@@ -50,9 +50,11 @@ function(tiercel_test_support)
     <memory> <string> <vector>)
 endfunction()
 
-# tiercel_tests(NAME [LABEL label] libraries…): one test program from tests/NAME/*_test.cc.
+# tiercel_tests(NAME [LABEL label] [TOGETHER suffix… LIBRARIES] libraries…): one test program from
+# tests/NAME/*_test.cc. Each test is a process of its own, but all cases of a suite whose name ends
+# in /suffix are one: what they need takes longer to start than they take.
 function(tiercel_tests name)
-  cmake_parse_arguments(TESTS "" "LABEL;TIMEOUT" "" ${ARGN})
+  cmake_parse_arguments(TESTS "" "LABEL;TIMEOUT" "TOGETHER;LIBRARIES" ${ARGN})
   if(NOT TESTS_LABEL)
     set(TESTS_LABEL unit)
   endif()
@@ -71,10 +73,21 @@ function(tiercel_tests name)
   add_executable(${target} ${sources})
   tiercel_compile_options(${target})
   target_compile_options(${target} PRIVATE ${tiercel_test_flags})
-  target_link_libraries(${target} PRIVATE ${TESTS_UNPARSED_ARGUMENTS} tiercel_test_support
-    GTest::gtest_main)
+  target_link_libraries(${target} PRIVATE ${TESTS_UNPARSED_ARGUMENTS} ${TESTS_LIBRARIES}
+    tiercel_test_support GTest::gtest_main)
   set_property(TARGET ${target} PROPERTY POSITION_INDEPENDENT_CODE OFF)
   target_precompile_headers(${target} REUSE_FROM tiercel_test_support)
-  gtest_discover_tests(${target} TEST_PREFIX "${name}/" DISCOVERY_MODE PRE_TEST
+  set(apart "")
+  foreach(suffix ${TESTS_TOGETHER})
+    string(APPEND apart ":*/${suffix}")
+    add_test(NAME ${name}/together/${suffix} COMMAND ${target} --gtest_filter=*/${suffix})
+    set_tests_properties(${name}/together/${suffix} PROPERTIES
+      LABELS ${TESTS_LABEL} TIMEOUT 300)
+  endforeach()
+  if(apart)
+    string(SUBSTRING "${apart}" 1 -1 apart)
+    set(apart TEST_FILTER "-${apart}")
+  endif()
+  gtest_discover_tests(${target} TEST_PREFIX "${name}/" DISCOVERY_MODE PRE_TEST ${apart}
     PROPERTIES LABELS ${TESTS_LABEL} TIMEOUT ${TESTS_TIMEOUT})
 endfunction()

@@ -191,6 +191,9 @@ struct CacheStats {
   // The least healthy of the ranks' stores, and of their disks; `opened` and `refused` are sums.
   StoreHealth store;
   StoreHealth disk;
+  // Why an operation of a store failed last, of the rank with the least healthy one, as
+  // DataPlane::store_reason.
+  ReasonText store_reason;
 };
 
 class BlockIndex;

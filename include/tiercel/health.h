@@ -4,9 +4,12 @@
 // it.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include "tiercel/status.h"
 
@@ -32,5 +35,21 @@ struct StoreHealth {
 };
 // "up", "open (timeout)"
 std::string to_string(const StoreHealth& health);
+
+// Why something failed, in words, such as Store::state() has them. Of bounded length and trivially
+// copyable, so that it crosses threads and processes; printable ASCII, whatever it was made of.
+struct ReasonText {
+  static constexpr size_t kBytesMax = 247;
+
+  std::array<char, kBytesMax> bytes{};
+  uint8_t size = 0;
+
+  // What does not fit is cut, which "..." at the end shows; what is not printable becomes '?'.
+  static ReasonText of(std::string_view text);
+  std::string_view view() const { return {bytes.data(), size < kBytesMax ? size : kBytesMax}; }
+  bool empty() const { return size == 0; }
+  friend bool operator==(const ReasonText& a, const ReasonText& b) { return a.view() == b.view(); }
+};
+static_assert(std::is_trivially_copyable_v<ReasonText> && sizeof(ReasonText) == 248);
 
 }  // namespace tiercel

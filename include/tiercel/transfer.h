@@ -143,6 +143,13 @@ class DataPlane {
   // Of the rank's disk, as in stats(): what is asked at every poll.
   virtual StoreCondition disk_condition(uint32_t rank) const { return stats(rank).disk.condition; }
 
+  // Why an operation of the rank's store failed last, in the store's words; empty: none has. When
+  // the store has answered since, it begins with "earlier: ". `rank` < rank_count().
+  virtual ReasonText store_reason(uint32_t rank) const {
+    static_cast<void>(rank);
+    return {};
+  }
+
   // How often the rank has lost its host memory, `rank` < rank_count(). It rises within the poll()
   // that notices (a process that died, hung for too long or broke the protocol); by then every slot
   // of that rank must count as empty, so owners compare after each poll(), before they submit

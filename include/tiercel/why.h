@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "tiercel/clock.h"
+#include "tiercel/health.h"
 #include "tiercel/ids.h"
 #include "tiercel/status.h"
 
@@ -84,6 +85,9 @@ struct WhyRecord {
   std::array<WhySpan, kSpanCountMax> spans_storage{};
   LoadChoice prefetch_choice;  // of the last prefetch, for the way to the host tier
   LoadChoice load_choice;      // of the last load
+  // What the store said when blocks of this request ended in store_failed or put_failed; empty if
+  // none did, or it said nothing.
+  ReasonText store_reason;
 
   std::span<const WhySpan> spans() const { return {spans_storage.data(), span_count}; }
   // Forgets all spans: a new look at what is served.
@@ -91,6 +95,7 @@ struct WhyRecord {
     served_blocks = served;
     span_count = 0;
     truncated = false;
+    store_reason = {};
   }
   // Joins with the last span where they touch and agree. No allocation.
   void add(WhySpan span);

@@ -26,6 +26,20 @@ StoreHealth worst_health(const DataPlane& plane, StoreHealth RankStats::*part) {
 
 }  // namespace
 
+ReasonText Cache::Impl::store_reason() const {
+  ReasonText reason;
+  auto worst = StoreCondition::kNone;
+  for (uint32_t rank = 0; rank < plane_.rank_count(); ++rank) {
+    const ReasonText of_rank = plane_.store_reason(rank);
+    if (of_rank.empty()) continue;
+    const StoreCondition condition = plane_.stats(rank).store.condition;
+    if (!reason.empty() && condition <= worst) continue;
+    reason = of_rank;
+    worst = condition;
+  }
+  return reason;
+}
+
 CacheStats Cache::Impl::stats() const {
   CacheStats stats = stats_;
   const SlotAllocator::Counts counts = host_.counts();
@@ -66,6 +80,7 @@ CacheStats Cache::Impl::stats() const {
   }
   stats.store = worst_health(plane_, &RankStats::store);
   stats.disk = worst_health(plane_, &RankStats::disk);
+  stats.store_reason = store_reason();
   return stats;
 }
 

@@ -194,6 +194,8 @@ class Cache::Impl {
   void queue_put(NodeId node, Request* request, uint32_t position);
   void pump_puts();
   void settle_put(Job& job, JobItem& item, Code code);
+  // Of the rank whose store is least healthy.
+  ReasonText store_reason() const;
   void add_why(const Job& job, uint32_t position, WhyReason reason, Code code);
 
   // cache_disk.cc

@@ -245,6 +245,7 @@ void Cache::Impl::finish_prefetch(Request& request, Code code) {
           code == Code::kNoSpace ? WhyReason::kNoHostSpace : WhyReason::kStoreFailed;
       request.why.start(event.blocks);
       request.why.add(WhySpan{event.blocks, count - event.blocks, reason, code});
+      if (reason == WhyReason::kStoreFailed) request.why.store_reason = store_reason();
     }
   }
   emit(event);

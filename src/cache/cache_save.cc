@@ -328,6 +328,10 @@ void Cache::Impl::add_why(const Job& job, uint32_t position, WhyReason reason, C
   const RequestId id = request != nullptr ? request->id : job.request_id;
   if (WhyRecord* why = requests_.why_of_life(id, job.request, job.request_generation)) {
     why->add(WhySpan{position, 1, reason, code});
+    // Once: there may be a failed put for each block.
+    if (reason == WhyReason::kPutFailed && why->store_reason.empty()) {
+      why->store_reason = store_reason();
+    }
   }
 }
 

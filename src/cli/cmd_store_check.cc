@@ -91,7 +91,10 @@ int run_store_check_command(const CommandLineOptions& command_line, const Comman
   context.out << escaped_path(url) << "\n" << std::flush;
   const StoreCheckReport report = check_store(**store, options, context.clock, seed);
   context.out << to_text(report);
-  if (report.stopped) return kExitInterrupted;
+  if (report.stopped) {
+    context.error << "tiercel store check: interrupted\n";
+    return kExitInterrupted;
+  }
   return report.failed() ? kExitFailed : kExitOk;
 }
 

@@ -381,6 +381,7 @@ ReplayReport Replay::finish_report() {
     report_.paths.disk_read_bytes += stats.disk_read_bytes;
     report_.paths.disk_written_bytes += stats.disk_written_bytes;
     report_.paths.disk_syncs += stats.disk_syncs;
+    report_.store_reasons.emplace_back(local_->data_plane().store_reason(rank).view());
   }
   report_.cache = local_->cache().stats();
   report_.ranks = rank_statuses();

@@ -49,6 +49,8 @@ struct ReplayReport {
   std::string first_mismatch;
   uint64_t killed_ranks = 0;
   std::vector<RankStatus> ranks;  // at the end, of ranks in processes; none of threads
+  // By rank, why its store failed last (DataPlane::store_reason); empty where it has not.
+  std::vector<std::string> store_reasons;
   uint64_t skipped_lines = 0;
   std::string first_skipped;
 

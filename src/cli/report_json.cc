@@ -160,6 +160,7 @@ std::string to_json(const ReplayReport& report) {
   json["disk_condition"] = to_string(report.cache.disk);
   json["notes"] = report.notes;
   json["store_condition"] = to_string(report.cache.store);
+  json["store_reasons"] = report.store_reasons;
   json["counters"] = counters_json(report.cache);
   json["killed_ranks"] = report.killed_ranks;
   json["ranks"] = ranks_json(report);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <string_view>
 
 #include <fmt/core.h>
@@ -107,13 +108,24 @@ void add_disk(const ReplayReport& report, Text& text) {
   }
 }
 
-// Only when the store was given up: otherwise there is nothing to tell.
+// Only when the store has failed: otherwise there is nothing to tell.
 void add_store(const ReplayReport& report, Text& text) {
   const StoreHealth& store = report.cache.store;
-  if (store.opened == 0) return;
+  const std::vector<std::string>& reasons = report.store_reasons;
+  const bool has_failed = std::any_of(reasons.begin(), reasons.end(),
+                                      [](const std::string& reason) { return !reason.empty(); });
+  if (store.opened == 0 && !has_failed) return;
   text.line("store", fmt::format("{}; given up {} time{}, {} calls refused meanwhile",
                                  to_string(store), grouped(store.opened),
                                  store.opened == 1 ? "" : "s", grouped(store.refused)));
+  for (size_t rank = 0; rank < reasons.size(); ++rank) {
+    // Ranks mostly share their fate.
+    const auto first = std::find(reasons.begin(), reasons.end(), reasons[rank]);
+    if (reasons[rank].empty() || first != reasons.begin() + static_cast<std::ptrdiff_t>(rank)) {
+      continue;
+    }
+    text.line(fmt::format("  of rank {}", rank), reasons[rank]);
+  }
 }
 
 void add_losses(const ReplayReport& report, Text& text) {

@@ -20,6 +20,8 @@ using Codes = std::vector<Code>;
 
 // What a store may still take beyond the deadline to let go of memory.
 constexpr Duration kLetGo = std::chrono::minutes(2);
+// What cleaning up may take once somebody has asked for the end.
+constexpr Duration kLastWords = std::chrono::seconds(2);
 
 Namespace random_namespace(Random& random) {
   Namespace name_space;
@@ -55,6 +57,7 @@ class Checker {
 
   StoreCheckReport run() {
     if (take_memory() && connect() && keep_the_contract()) measure();
+    look_at_state();
     clean_up();
     return std::move(report_);
   }
@@ -78,7 +81,9 @@ class Checker {
     report_.steps.push_back({std::move(name), std::move(result), false});
     return true;
   }
+  // Nothing that was still waited for has failed when somebody asks for the end.
   bool failed(std::string name, std::string result) {
+    if (is_stopped()) return false;
     report_.steps.push_back({std::move(name), std::move(result), true});
     return false;
   }
@@ -106,12 +111,17 @@ class Checker {
     }
   }
 
-  // Empty: the store let the deadline pass and kept the memory.
+  // Timeout: the store let the deadline pass and kept the memory, or somebody asked for the end.
   Codes wait(const Result<StoreRequestId>& id) {
+    return wait_until(id, clock_.now() + options_.deadline + kLetGo,
+                      [this] { return is_stopped(); });
+  }
+
+  template <typename Gives>
+  Codes wait_until(const Result<StoreRequestId>& id, TimePoint limit, Gives gives_up) {
     if (!id) return {id.code()};
-    const TimePoint limit = clock_.now() + options_.deadline + kLetGo;
     std::vector<StoreCompletion> completions;
-    while (clock_.now() < limit && !is_stopped()) {
+    while (clock_.now() < limit && !gives_up()) {
       completions.clear();
       store_.poll(&completions);
       for (StoreCompletion& completion : completions) {
@@ -121,6 +131,7 @@ class Checker {
       constexpr int kLookMs = 100;
       if (source.fd >= 0) ::poll(&source, 1, kLookMs);
     }
+    left_open_ = id;
     return {Code::kTimeout};
   }
 
@@ -183,6 +194,7 @@ class Checker {
 
   bool keep_the_contract() {
     constexpr uint64_t kBytes = 4096;
+    has_put_ = true;
     Code code = first_other(wait(store_.submit_put(puts(1, kBytes), deadline())), Code::kOk);
     if (code != Code::kOk) return failed("put", explain(code));
     passed("put", "ok");
@@ -257,10 +269,24 @@ class Checker {
     failed(fmt::format("{} of {}", call, format_bytes(bytes)), explain(code));
   }
 
-  // As far as the store lets us.
+  // What is not right though everything works, such as a log that cannot be written.
+  void look_at_state() {
+    const std::string state = store_.state();
+    if (!report_.failed() && !is_stopped() && state != "ok") passed("state", state);
+  }
+
+  // As far as the store lets us. Whoever has asked for the end may still have put something.
   void clean_up() {
-    static_cast<void>(wait(store_.submit_clear(object_key_prefix(name_space_), deadline())));
-    static_cast<void>(store_.close(deadline()).has_value());
+    const Duration allowed =
+        is_stopped() ? std::min(kLastWords, options_.deadline) : options_.deadline;
+    const TimePoint limit = clock_.now() + allowed;
+    if (has_put_) {
+      // A put that is still on its way would come after the removal.
+      wait_until(left_open_, limit, [] { return false; });
+      const auto id = store_.submit_clear(object_key_prefix(name_space_), limit);
+      static_cast<void>(wait_until(id, limit + kLastWords, [] { return false; }));
+    }
+    static_cast<void>(store_.close(clock_.now() + allowed).has_value());
   }
 
   Store& store_;
@@ -270,6 +296,9 @@ class Checker {
   const Namespace name_space_;
   std::unique_ptr<Arena> arena_;
   StoreCheckReport report_;
+  bool has_put_ = false;
+  // What was given up.
+  Result<StoreRequestId> left_open_ = Error(Code::kNotFound, "nothing is open");
 };
 
 }  // namespace

@@ -41,7 +41,7 @@ struct StoreCheckSpeed {
 struct StoreCheckReport {
   std::vector<StoreCheckStep> steps;
   std::vector<StoreCheckSpeed> speeds;
-  bool stopped = false;
+  bool stopped = false;  // by StoreCheckOptions::stop; the steps are those made before
   bool failed() const { return !steps.empty() && steps.back().failed; }
 };
 

@@ -107,6 +107,7 @@ std::string WhyRecord::to_string() const {
     if (span.code != Code::kOk) text += " (" + std::string(tiercel::to_string(span.code)) + ")";
     text += "\n";
   }
+  if (!store_reason.empty()) text += "  store: " + std::string(store_reason.view()) + "\n";
   text += line_of("prefetch", prefetch_choice) + line_of("load", load_choice);
   if (truncated) text += "  … further reasons were not kept\n";
   return text;

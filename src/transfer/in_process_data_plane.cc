@@ -85,6 +85,11 @@ class InProcessDataPlane final : public DataPlane {
     return ranks_[rank]->stats();
   }
 
+  ReasonText store_reason(uint32_t rank) const override {
+    TIERCEL_ASSERT(rank < ranks_.size(), "rank is out of range");
+    return ranks_[rank]->store_reason();
+  }
+
   StoreCondition disk_condition(uint32_t rank) const override {
     TIERCEL_ASSERT(rank < ranks_.size(), "rank is out of range");
     return ranks_[rank]->disk_condition();

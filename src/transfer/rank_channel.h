@@ -22,6 +22,7 @@
 #include "tiercel/transfer.h"
 
 #include "key/sha256.h"
+#include "transfer/shared_reason.h"
 #include "transfer/shared_stats.h"
 #include "transfer/spsc_ring.h"
 #include "transfer/wake_flag.h"
@@ -30,7 +31,7 @@ namespace tiercel {
 
 // Of the channel and of the handshake that passes it. Anything that changes the meaning of a shared
 // byte bumps it: both sides are of one build, or they refuse each other.
-inline constexpr uint32_t kRankProtocolVersion = 1;
+inline constexpr uint32_t kRankProtocolVersion = 2;
 
 inline constexpr uint32_t kRingOpsMin = 2;
 inline constexpr uint32_t kRingOpsMax = 1u << 20;
@@ -65,6 +66,7 @@ struct ChannelWords {
   alignas(kCacheLineBytes) WakeWord closing{0};      // close_within_ns is set
   std::atomic<int64_t> close_within_ns{0};
   alignas(kCacheLineBytes) SharedStats stats;
+  alignas(kCacheLineBytes) SharedReason store_reason;
 };
 
 // A view; the memory outlives it, aligned to a cache line. Copies view the same memory.

@@ -82,11 +82,19 @@ bool RankLoop::pass_completions() {
   const size_t room = std::min(completions_batch_.size(), completions_.free_count());
   const size_t count = worker_.take(std::span(completions_batch_).first(room));
   if (count == 0) return false;
-  // Before the completions, so that whoever has polled them sees them counted.
+  // Before the completions, so that whoever has polled them sees them counted, and why they failed.
   channel_.words().stats.publish(worker_.stats());
+  publish_reason();
   if (completions_.push(std::span(completions_batch_).first(count)) < count) peer_broke_ = true;
   announcer_.announce();
   return true;
+}
+
+void RankLoop::publish_reason() {
+  const StoreReason& reason = worker_.store_reason();
+  if (published_reason_ == reason.changes()) return;
+  published_reason_ = reason.changes();
+  channel_.words().store_reason.set(reason.text());
 }
 
 bool RankLoop::spin() {

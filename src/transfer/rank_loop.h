@@ -56,6 +56,7 @@ class RankLoop {
  private:
   bool pass_ops();
   bool pass_completions();
+  void publish_reason();
   bool spin();
   // What woke us, if that ends the loop.
   bool sleep(RankLoopEnd& end);
@@ -70,6 +71,7 @@ class RankLoop {
   SpscProducer<Completion> completions_;
   std::vector<BlockOp> ops_batch_;
   std::vector<Completion> completions_batch_;
+  uint64_t published_reason_ = 0;  // StoreReason::changes() that the other side knows
   bool peer_broke_ = false;
 };
 

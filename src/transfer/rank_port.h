@@ -55,6 +55,7 @@ class RankPort {
 
   WakeWord& announced() { return channel_.words().announced; }
   RankStats stats() const { return channel_.words().stats.read(); }
+  ReasonText store_reason() const { return channel_.words().store_reason.get(); }
   StoreCondition disk_condition() const { return channel_.words().stats.disk_condition(); }
 
  private:

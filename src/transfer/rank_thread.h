@@ -41,6 +41,7 @@ class RankThread {
   size_t poll(std::span<Completion> out) { return port_.poll(out); }
   bool has_completions() { return port_.has_completions(); }
   RankStats stats() const { return port_.stats(); }
+  ReasonText store_reason() const { return port_.store_reason(); }
   StoreCondition disk_condition() const { return port_.disk_condition(); }
 
   // Closing has two steps, so that all ranks close at the same time. The first ask decides the

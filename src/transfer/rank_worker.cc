@@ -126,6 +126,7 @@ class RankWorker::Impl {
   int disk_fd() const { return disk_.completion_fd(); }
   size_t in_flight() const { return in_flight_; }
   RankStats stats() const { return counters_.read(); }
+  const StoreReason& store_reason() const { return store_reason_; }
   uint32_t rank() const { return options_.rank; }
   const SlotIo& slots() const { return slots_; }
 
@@ -320,7 +321,9 @@ class RankWorker::Impl {
     }
     waiting.pop(request.ops.size());
     if (!id) {
-      for (const BlockOp& op : request.ops) end(op, code_from_submission(id.code()));
+      const Code code = code_from_submission(id.code());
+      for (const BlockOp& op : request.ops) end(op, code);
+      note_end(kind, code, started);
       return true;
     }
     request.id = *id;
@@ -438,16 +441,28 @@ class RankWorker::Impl {
 
   // Codes that the store has left out count as `unavailable`.
   void end_request(StoreRequest& request, std::span<const Code> codes) {
-    counters_.count_busy(request.kind, clock_.now() - request.started);
+    const TimePoint now = clock_.now();
+    counters_.count_busy(request.kind, now - request.started);
+    Code failure = Code::kOk;
     for (size_t i = 0; i < request.ops.size(); ++i) {
       const BlockOp& op = request.ops[i];
       Code code = i < codes.size() ? code_from_store(request.kind, codes[i]) : Code::kUnavailable;
       if (code == Code::kOk && request.kind == OpKind::kStoreGet && options_.verify) {
         code = slots_.verify(op);
       }
+      if (code != Code::kOk && code != Code::kNotFound) failure = code;
       end(op, code);
     }
+    note_end(request.kind, failure, now);
     requests_.end(request);
+  }
+
+  void note_end(OpKind kind, Code failure, TimePoint now) {
+    if (failure == Code::kOk) {
+      store_reason_.note_success();
+    } else if (!closing_) {
+      store_reason_.note_failure(*store_, kind, failure, now);
+    }
   }
 
   const RankWorkerOptions options_;
@@ -466,6 +481,7 @@ class RankWorker::Impl {
   bool closing_ = false;
   bool closed_ = false;
   SharedStats counters_;
+  StoreReason store_reason_;
 
   // Kept to be used again.
   std::vector<BlockOp> copy_ops_;
@@ -503,5 +519,6 @@ uint32_t RankWorker::rank() const { return impl_->rank(); }
 const SlotGeometry& RankWorker::geometry() const { return impl_->slots().geometry(); }
 std::span<std::byte> RankWorker::host_memory() const { return impl_->slots().memory(); }
 RankStats RankWorker::stats() const { return impl_->stats(); }
+const StoreReason& RankWorker::store_reason() const { return impl_->store_reason(); }
 
 }  // namespace tiercel

@@ -27,6 +27,7 @@
 #include "tier/disk/rank_disk.h"
 #include "tier/slot_geometry.h"
 #include "transfer/device_copier.h"
+#include "transfer/store_reason.h"
 
 namespace tiercel {
 
@@ -90,6 +91,8 @@ class RankWorker {
 
   // Any thread.
   RankStats stats() const;
+  // As DataPlane::store_reason; of the thread that calls the rest.
+  const StoreReason& store_reason() const;
 
  private:
   class Impl;

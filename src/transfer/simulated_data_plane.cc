@@ -161,6 +161,11 @@ class SeededDataPlane final : public SimulatedDataPlane {
     return ranks_[rank].worker->stats();
   }
 
+  ReasonText store_reason(uint32_t rank) const override {
+    TIERCEL_ASSERT(rank < ranks_.size(), "rank is out of range");
+    return ranks_[rank].worker->store_reason().text();
+  }
+
   uint64_t memory_epoch(uint32_t rank) const override {
     TIERCEL_ASSERT(rank < ranks_.size(), "rank is out of range");
     return ranks_[rank].memory_epoch_seen;

@@ -290,5 +290,34 @@ TEST_F(CachePrefetch, StatsTellTheLeastHealthyStoreOfAllRanks) {
   EXPECT_EQ(health.refused, 60u);
 }
 
+TEST_F(CachePrefetch, StatsTellWhyTheLeastHealthyStoreFailed) {
+  open(test_config(16, 3, true));
+  EXPECT_TRUE(cache->stats().store_reason.empty());
+  plane->store_reasons = {"", "of the second", "of the third"};
+  EXPECT_EQ(cache->stats().store_reason.view(), "of the second");
+  plane->rank_stats.resize(3);
+  plane->rank_stats[2].store.condition = StoreCondition::kOpen;
+  EXPECT_EQ(cache->stats().store_reason.view(), "of the third");
+}
+
+TEST_F(CachePrefetch, AStoreThatFailsIsQuotedInTheWhyRecord) {
+  open(test_config(16, 2, true));
+  const auto keys = test_keys(2);
+  plane->store_reasons = {"", "no master at a:1"};
+  ASSERT_TRUE(*cache->prefetch(RequestId(1), keys, 0, kNoDeadline));
+  plane->complete_all(OpKind::kStoreExists, Code::kUnavailable);
+  poll();
+  EXPECT_EQ(cache->why(RequestId(1))->spans()[0].reason, WhyReason::kStoreFailed);
+  EXPECT_EQ(cache->why(RequestId(1))->store_reason.view(), "no master at a:1");
+  // What was computed instead cannot be put either.
+  ASSERT_TRUE(cache->save(RequestId(2), keys, 0, device(2)));
+  ASSERT_TRUE(cache->commit(RequestId(2), 8));
+  plane->complete_all(OpKind::kSave);
+  poll();
+  plane->complete_all(OpKind::kStorePut, Code::kTimeout);
+  poll();
+  EXPECT_EQ(cache->why(RequestId(2))->store_reason.view(), "no master at a:1");
+}
+
 }  // namespace
 }  // namespace tiercel

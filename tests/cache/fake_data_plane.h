@@ -43,6 +43,9 @@ class FakeDataPlane final : public DataPlane {
   RankStats stats(uint32_t rank) const override {
     return rank < rank_stats.size() ? rank_stats[rank] : RankStats{};
   }
+  ReasonText store_reason(uint32_t rank) const override {
+    return rank < store_reasons.size() ? ReasonText::of(store_reasons[rank]) : ReasonText();
+  }
   uint64_t memory_epoch(uint32_t rank) const override {
     return rank < memory_epochs.size() ? memory_epochs[rank] : 0;
   }
@@ -51,7 +54,8 @@ class FakeDataPlane final : public DataPlane {
     return {};
   }
 
-  std::vector<RankStats> rank_stats;    // what stats() says; nothing beyond
+  std::vector<RankStats> rank_stats;  // what stats() says; nothing beyond
+  std::vector<std::string> store_reasons;
   std::vector<uint64_t> memory_epochs;  // what memory_epoch() says; 0 beyond
 
   struct Open {

@@ -68,6 +68,22 @@ TEST(ReplayReport, AnOptimumThatWasNotAskedForIsNull) {
   EXPECT_NE(to_text(sample()).find("37.50 %"), std::string::npos);
 }
 
+TEST(ReplayReport, TellsWhatTheStoresOfTheRanksSaid) {
+  ReplayReport report = sample();
+  report.store_reasons = {"", ""};
+  EXPECT_EQ(to_text(report).find("  store  "), std::string::npos) << "nothing to tell";
+  report.store_reasons = {"no master at a:1", "", "no master at a:1", "no licence"};
+  report.cache.store = {StoreCondition::kOpen, Code::kUnavailable, 2, 7};
+  const std::string text = to_text(report);
+  EXPECT_NE(text.find("open (unavailable); given up 2 times, 7 calls"), std::string::npos) << text;
+  const size_t first = text.find("of rank 0              no master at a:1");
+  ASSERT_NE(first, std::string::npos) << text;
+  EXPECT_EQ(text.find("no master", first + 30), std::string::npos) << "said once: " << text;
+  EXPECT_NE(text.find("of rank 3              no licence"), std::string::npos) << text;
+  EXPECT_EQ(nlohmann::json::parse(to_json(report))["store_reasons"],
+            (nlohmann::json{"no master at a:1", "", "no master at a:1", "no licence"}));
+}
+
 // Names in the first column of the table under "## JSON" in the page.
 std::set<std::string> documented_names() {
   std::istringstream page(testing::read_file(testing::source_path("docs/replay.md")));

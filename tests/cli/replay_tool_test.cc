@@ -225,5 +225,43 @@ TEST_F(ReplayTool, AGoodLineThatMemoryDoesNotSufficeForIsNotSkipped) {
 
 #endif
 
+// The figures said that a store was given up, and nobody knew why.
+TEST_F(ReplayTool, TellsWhyTheStoreOfARankWasGivenUp) {
+  for (const char* host : {"thread", "process"}) {
+    const testing::Outcome outcome = testing::run_shell(
+        testing::binary_path("tiercel") + " replay --trace " + kTrace +
+        " --limit 40 --ranks 2 --host-blocks 100 --block-bytes 4KiB --no-optimum --rank-host " +
+        host + " --store 'mooncake://127.0.0.1:1?python=/bin/false' --json " +
+        folder_.path("figures"));
+    EXPECT_EQ(outcome.status, 0) << outcome.text;
+    constexpr std::string_view kWhy =
+        "the Python '/bin/false' exited with status 1 before it ran the sidecar";
+    EXPECT_NE(outcome.text.find("of rank 0              " + std::string(kWhy)), std::string::npos)
+        << host << ": " << outcome.text;
+    const std::string figures = testing::read_file(folder_.path("figures"));
+    const size_t first = figures.find(kWhy);
+    ASSERT_NE(first, std::string::npos) << host << ": " << figures;
+    EXPECT_NE(figures.find(kWhy, first + 1), std::string::npos) << "each rank has its own";
+  }
+}
+
+// What it has found out by then is printed, and nothing of that is a failure.
+TEST_F(ReplayTool, OneSignalEndsACheckOfAStoreThatDoesNotAnswer) {
+  const std::string silent = folder_.write("silent", "#!/bin/sh\nexec sleep 1000\n");
+  std::filesystem::permissions(silent, std::filesystem::perms::owner_all);
+  const std::string pipe = make_pipe("started");
+  const std::string program =
+      folder_.write("python3", "#!/bin/sh\necho started > " + pipe + "\nexec " + silent + "\n");
+  std::filesystem::permissions(program, std::filesystem::perms::owner_all);
+  const Tool tool({"tiercel", "store", "check", "--deadline", "1h", "--store",
+                   "mooncake://127.0.0.1:1?start_timeout=1h&python=" + program},
+                  error_path());
+  // The sidecar is there, so it is being waited for.
+  EXPECT_EQ(testing::read_file(pipe), "started\n");
+  tool.interrupt(SIGINT);
+  EXPECT_EQ(tool.wait(), kExitInterrupted);
+  EXPECT_EQ(testing::read_file(error_path()), "tiercel store check: interrupted\n");
+}
+
 }  // namespace
 }  // namespace tiercel

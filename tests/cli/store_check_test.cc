@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/store_check.h"
 
+#include <algorithm>
+#include <atomic>
+
 #include <gtest/gtest.h>
 
 #include "tiercel/local_cache.h"
@@ -49,6 +52,49 @@ TEST_F(StoreCheckTest, LeavesNothingBehind) {
   const auto broken = registry->open("faulty+memory:pool?fault_corrupt=1", {clock_}).value();
   EXPECT_TRUE(check_store(*broken, {.rounds = 1}, clock_, 2).failed());
   EXPECT_EQ(watcher->stats().objects, 0U);
+}
+
+// A clock that sets a flag when it has been looked at so many times.
+class StoppingClock final : public Clock {
+ public:
+  StoppingClock(int looks, std::atomic<bool>& stop) : looks_(looks), stop_(stop) {}
+  TimePoint now() const override {
+    if (looks_-- == 0) stop_.store(true);
+    return clock_.now();
+  }
+
+ private:
+  const SystemClock clock_;
+  mutable int looks_;
+  std::atomic<bool>& stop_;
+};
+
+// Wherever it is stopped: nothing has failed, what was found out is there, and nothing stays in the
+// store.
+TEST_F(StoreCheckTest, AStopIsNoFailureAndLeavesNothingBehind) {
+  const auto registry = make_store_registry();
+  const auto watcher = registry->open("memory:pool", {clock_}).value();
+  size_t steps_max = 0;
+  for (int looks = 0; looks < 80; ++looks) {
+    std::atomic<bool> stop{false};
+    const StoppingClock clock(looks, stop);
+    const auto store = registry->open("memory:pool", {clock_}).value();
+    const StoreCheckReport report = check_store(
+        *store, {.rounds = 3, .sizes = {4096}, .batch_bytes = 8192, .stop = &stop}, clock, 1);
+    EXPECT_FALSE(report.failed()) << looks << ": " << report.steps.back().result;
+    EXPECT_EQ(report.stopped, stop.load()) << looks;
+    EXPECT_EQ(watcher->stats().objects, 0U) << looks;
+    steps_max = std::max(steps_max, report.steps.size());
+  }
+  EXPECT_GT(steps_max, 4U);
+}
+
+TEST_F(StoreCheckTest, AStopWhileTheStoreHangsSaysSo) {
+  stop_.store(true);
+  EXPECT_EQ(check("faulty+memory:?fault_drop=1"), kExitInterrupted) << out_.str();
+  EXPECT_FALSE(says("FAILED")) << out_.str();
+  EXPECT_TRUE(says("faulty+memory:")) << out_.str();
+  EXPECT_NE(error_.str().find("interrupted"), std::string::npos) << error_.str();
 }
 
 TEST_F(StoreCheckTest, RefusesWhatIsNoStore) {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every test that docs/promises.md and docs/comparison-fastdeploy.md name exists."""
+"""Every test that docs/promises.md and the pages like it name exists."""
 
 import pathlib
 import re
@@ -33,7 +33,7 @@ def exists(name: str, root: pathlib.Path) -> bool:
 
 class Promises(unittest.TestCase):
     def test_every_test_that_is_named_exists(self):
-        for page in ("promises.md", "comparison-fastdeploy.md"):
+        for page in ("promises.md", "comparison-fastdeploy.md", "mooncake.md"):
             names = names_in((ROOT / "docs" / page).read_text(encoding="utf-8"))
             self.assertGreater(len(names), 20)
             for name in names:

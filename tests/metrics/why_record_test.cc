@@ -67,5 +67,15 @@ TEST(WhyRecord, TellsBlocksReasonsAndCodes) {
             "  blocks 5 to 5: behind_gap\n");
 }
 
+TEST(WhyRecord, TellsWhatTheStoreSaid) {
+  WhyRecord record;
+  record.add({.first = 0, .count = 1, .reason = WhyReason::kStoreFailed, .code = Code::kTimeout});
+  record.store_reason = ReasonText::of("the master cannot be reached");
+  EXPECT_NE(record.to_string().find("\n  store: the master cannot be reached\n"),
+            std::string::npos);
+  record.start(1);
+  EXPECT_EQ(record.to_string().find("store:"), std::string::npos) << "a new look";
+}
+
 }  // namespace
 }  // namespace tiercel

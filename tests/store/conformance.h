@@ -43,7 +43,7 @@ inline std::vector<ConformanceCase> conformance_cases() {
     cases.push_back({store.scheme, url, has_bound, store.counts_held, store.replaces_whole});
     const bool has_service = url.find(kServiceMark) != std::string::npos;
     for (const StoreWrapperInfo& wrapper : registry.wrappers()) {
-      // A service for each test takes its time: with the wrapper that every store has in practice.
+      // A handle of a service takes its time: with the wrapper that every store has in practice.
       if (has_service && wrapper.name != "guard") continue;
       cases.push_back({wrapper.name + "_" + store.scheme, wrapper.name + "+" + url, has_bound,
                        store.counts_held, store.replaces_whole});
@@ -66,7 +66,7 @@ class ConformanceTest : public ::testing::TestWithParam<ConformanceCase> {
   void SetUp() override {
     if (GetParam().url.find(kServiceMark) == std::string::npos) return;
     TIERCEL_NEEDS_MOONCAKE();
-    pool_ = testing::MooncakePool::start();
+    pool_ = shared_pool();
     ASSERT_NE(pool_, nullptr);
   }
 
@@ -93,6 +93,9 @@ class ConformanceTest : public ::testing::TestWithParam<ConformanceCase> {
   static std::string prefix_of(uint8_t name_space) {
     return object_key_prefix(test_namespace(name_space));
   }
+
+  // Each step is a round trip, or several.
+  bool asks_a_service() const { return pool_ != nullptr; }
 
   // Of a race. A handle of a service may well be a process.
   std::vector<uint32_t> writer_counts() const {
@@ -123,7 +126,13 @@ class ConformanceTest : public ::testing::TestWithParam<ConformanceCase> {
     return folder_;
   }
   std::string folder_;
-  std::unique_ptr<testing::MooncakePool> pool_;
+  // One for all tests of this process; it takes longer to start than most of them take.
+  static testing::MooncakePool* shared_pool() {
+    static const std::unique_ptr<testing::MooncakePool> kPool = testing::MooncakePool::start();
+    return kPool.get();
+  }
+
+  testing::MooncakePool* pool_ = nullptr;
 };
 
 }  // namespace tiercel

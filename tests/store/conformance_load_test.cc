@@ -39,7 +39,7 @@ TEST_P(StoreLoadConformance, F58StatsEqualAModelOverRandomOperations) {
   const StoreStats start = handle.store().stats();
   Random random(20);
   Model model;
-  for (int step = 0; step < 10000; ++step) {
+  for (int step = 0; step < (asks_a_service() ? 3000 : 10000); ++step) {
     const auto number = static_cast<uint32_t>(random.below(40));
     const auto name_space = static_cast<uint8_t>(random.between(1, 2));
     const ObjectKey key = test_key(number, name_space);
@@ -177,7 +177,7 @@ TEST_P(StoreLoadConformance, HoldsItsBoundAtAllTimes) {
 // thread that comes later finds the first keys done and catches up with another in the middle of
 // one.
 void StoreLoadConformance::race(uint32_t writers, bool replace, bool equal_values) {
-  const uint32_t rounds = 240 / writers;
+  const uint32_t rounds = (asks_a_service() ? 60 : 240) / writers;
   constexpr uint32_t kKeys = 8;
   const size_t bytes = 80000 / writers;
   const auto fill_of = [&](uint32_t round, uint32_t writer) {

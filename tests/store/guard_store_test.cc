@@ -128,7 +128,7 @@ TEST_F(GuardStoreTest, AStalledStoreCostsItsDeadlineOnceAndIsThenLeftAlone) {
   }
   EXPECT_EQ(inner_->calls, 1u);
   clock_.advance(milliseconds(210));
-  EXPECT_EQ(handle.store().state(), "open for 210 ms: no answer within 50 ms");
+  EXPECT_EQ(handle.store().state(), "scripted; open for 210 ms: no answer within 50 ms");
   EXPECT_EQ(handle.store().stats().failures, 2u + 300u);
 
   const StoreHealth open = handle.store().health();

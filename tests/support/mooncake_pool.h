@@ -20,7 +20,10 @@
 #include <unistd.h>
 
 #include "base/file_descriptor.h"
+#include "store/mooncake/mooncake_options.h"
 #include "support/paths.h"
+#include "support/shell.h"
+#include "support/temp_folder.h"
 #include "support/wait_readable.h"
 
 // Without the package a test fails, and says how to get it; who wants to do without says so.
@@ -71,6 +74,32 @@ class MooncakePool {
     const std::string text = line + "\n";
     ASSERT_EQ(::write(input_.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
     ASSERT_EQ(read_line(), "ok") << line;
+  }
+
+  // Lines of Python in a process of their own, with a client of the pool, `store`, a function
+  // `memory(bytes)` for the address of a copy, and `keys`. It ends without any clean-up, as if
+  // killed.
+  void run_client(const std::vector<std::string>& keys, const std::string& lines) const {
+    std::string list;
+    for (const std::string& key : keys) list += "'" + key + "',";
+    const TempFolder folder;
+    const std::string script =
+        folder.write("client.py",
+                     "import ctypes, mmap, os\n"
+                     "from mooncake.store import MooncakeDistributedStore, ReplicateConfig\n"
+                     "store = MooncakeDistributedStore()\n"
+                     "assert store.setup('127.0.0.1', 'P2PHANDSHAKE', 0, 16 << 20, 'tcp', '', '" +
+                         address().substr(0, address().find('?')) +
+                         "') == 0\n"
+                         "maps = []\n"
+                         "def memory(value):\n"
+                         "    maps.append(mmap.mmap(-1, len(value)))\n"
+                         "    maps[-1][:] = value\n"
+                         "    return ctypes.addressof(ctypes.c_char.from_buffer(maps[-1]))\n"
+                         "keys = [" +
+                         list + "]\n" + lines + "os._exit(0)\n");
+    const Outcome outcome = run_shell(default_mooncake_python() + " -I " + script);
+    ASSERT_EQ(outcome.status, 0) << outcome.text;
   }
 
  private:

@@ -55,6 +55,12 @@ class FakeStoreState {
   void rewrite_codes(std::function<void(std::vector<Code>&)> rewrite) {
     with_lock([&] { rewrite_ = std::move(rewrite); });
   }
+  void set_words(std::string words) {
+    with_lock([&] { words_ = std::move(words); });
+  }
+  std::string words() {
+    return with_lock([&] { return words_; });
+  }
   void set_health(const StoreHealth& health) {
     with_lock([&] { health_ = health; });
   }
@@ -133,6 +139,7 @@ class FakeStoreState {
   EventFd event_;
   bool hold_ = false;
   StoreHealth health_;
+  std::string words_ = "ok";
   bool hang_in_close_ = false;
   bool closed_ = false;
   uint32_t busy_ = 0;
@@ -151,6 +158,7 @@ class FakeStore final : public Store {
   // The state is shared: the test looks at it while the worker owns the store.
   explicit FakeStore(std::shared_ptr<FakeStoreState> state) : state_(std::move(state)) {}
   StoreHealth health() const override { return state_->health(); }
+  std::string state() const override { return state_->words(); }
 
   Result<StoreRequestId> submit_exists(std::span<const ObjectKey> keys,
                                        TimePoint deadline) override {

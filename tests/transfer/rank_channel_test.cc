@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include "transfer/fake_store.h"
 #include "transfer/rank_fixture.h"
 #include "transfer/rank_loop.h"
 #include "transfer/rank_port.h"
@@ -124,6 +125,22 @@ class RankLoopTest : public ::testing::Test {
                  clock_};
   RankPort port_{channel_, wake_};
 };
+
+// By the time that anybody sees that an operation has failed.
+TEST_F(RankLoopTest, WhyTheStoreFailedReachesTheOtherSideWithTheCompletion) {
+  FakeStoreHandle store(true);
+  store.state->set_words("no master");
+  store.state->refuse_with(Code::kUnavailable);
+  const std::unique_ptr<RankWorker> worker = rank_.make_worker(store.make(), clock_);
+  RankLoop loop(*worker, channel_, wake_, Announcer(channel_.words().announced, announced_),
+                clock_);
+  EXPECT_TRUE(port_.store_reason().empty());
+  ASSERT_TRUE(
+      port_.submit({{make_op(OpKind::kStoreExists, 1, nth_slot(geometry_, GroupId(0), 0))}}));
+  while (loop.step()) {
+  }
+  EXPECT_EQ(port_.store_reason().view(), "no master");
+}
 
 TEST_F(RankLoopTest, CompletionsAreAnnouncedOnceUntilTheyAreAcknowledged) {
   const BlockOp op = make_op(OpKind::kSave, 1, nth_slot(geometry_, GroupId(0), 0));

@@ -334,5 +334,45 @@ TEST_F(RankWorkerStoreTest, EveryOpCompletesExactlyOnceUnderRandomLoad) {
   }
 }
 
+// Whoever reads that a store was given up must read why.
+TEST_F(RankWorkerStoreTest, WhatTheStoreSaysWhenAnOperationFailsIsKept) {
+  auto worker = make();
+  const auto run_with = [&](const std::string& words, Code code) {
+    store_.state->set_words(words);
+    store_.state->rewrite_codes([code](std::vector<Code>& codes) {
+      for (Code& each : codes) each = code;
+    });
+    worker->submit(asks(OpKind::kStoreExists, 2));
+    run_worker(*worker);
+  };
+  run_with("not asked", Code::kNotFound);
+  EXPECT_TRUE(worker->store_reason().text().empty());
+  run_with("no master", Code::kUnavailable);
+  EXPECT_EQ(worker->store_reason().text().view(), "no master");
+  const uint64_t changes = worker->store_reason().changes();
+  run_with("asked too often", Code::kUnavailable);
+  EXPECT_EQ(worker->store_reason().text().view(), "no master")
+      << "a store is not asked at each failure";
+  EXPECT_EQ(worker->store_reason().changes(), changes);
+  clock_.advance(std::chrono::seconds(1));
+  run_with("no master\nfor long", Code::kUnavailable);
+  EXPECT_EQ(worker->store_reason().text().view(), "no master?for long");
+  run_with("ok", Code::kOk);
+  EXPECT_EQ(worker->store_reason().text().view(), "earlier: no master?for long");
+  run_with("ok", Code::kOk);
+  EXPECT_EQ(worker->store_reason().text().view(), "earlier: no master?for long");
+  run_with("ok", Code::kTimeout);
+  EXPECT_EQ(worker->store_reason().text().view(), "store_exists ended as timeout");
+}
+
+TEST_F(RankWorkerStoreTest, ARefusedSubmissionIsAReasonAsWell) {
+  auto worker = make();
+  store_.state->set_words("closed by somebody");
+  store_.state->refuse_with(Code::kUnavailable);
+  worker->submit(asks(OpKind::kStoreGet, 1));
+  run_worker(*worker);
+  EXPECT_EQ(worker->store_reason().text().view(), "closed by somebody");
+}
+
 }  // namespace
 }  // namespace tiercel

@@ -229,7 +229,9 @@ StoreHealth GuardStore::health() const {
 }
 
 std::string GuardStore::state() const {
-  return breaker_.state() == BreakerState::kClosed ? inner_->state() : breaker_.describe();
+  std::string inner = inner_->state();
+  if (breaker_.state() == BreakerState::kClosed) return inner;
+  return inner == "ok" ? breaker_.describe() : inner + "; " + breaker_.describe();
 }
 
 Status GuardStore::close(TimePoint deadline) {

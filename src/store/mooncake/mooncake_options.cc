@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <string_view>
+#include <utility>
 
 #include "base/quantity.h"
 #include "store/registry.h"
@@ -22,22 +23,53 @@ bool is_port(std::string_view text) {
   return error == std::errc() && end == text.data() + text.size() && port >= 1 && port <= 65535;
 }
 
+Error refusal(const StoreUrl& url, const std::string& why) {
+  return Error(Code::kInvalid, "store URL '" + escaped_path(url.text) + "': " + why);
+}
+
+// "[::1]", with a zone ("%eth0") or without. Whether it is anybody's address the resolver knows.
+bool is_ipv6_in_brackets(std::string_view host) {
+  if (host.size() < 2 || !host.starts_with('[') || !host.ends_with(']')) return false;
+  const std::string_view inside = host.substr(1, host.size() - 2);
+  const size_t zone = inside.find('%');
+  if (zone != std::string_view::npos && zone + 1 == inside.size()) return false;
+  const std::string_view address = inside.substr(0, zone);
+  return address.find(':') != std::string_view::npos &&
+         address.find_first_not_of("0123456789abcdefABCDEF:.") == std::string_view::npos &&
+         inside.find_first_of("[]/ ") == std::string_view::npos;
+}
+
+bool is_host(std::string_view host) {
+  if (host.find_first_of("[]:") != std::string_view::npos) return is_ipv6_in_brackets(host);
+  return !host.empty() && host.find_first_of("/ @") == std::string_view::npos;
+}
+
 // "//host:port" or "host:port".
 Result<std::string> read_master(const StoreUrl& url) {
   std::string_view master = url.path;
   if (master.starts_with("//")) master.remove_prefix(2);
   while (master.ends_with('/')) master.remove_suffix(1);
+  const std::string shown = "the master '" + escaped_path(std::string(master)) + "'";
+  // Mooncake's clients know etcd://, redis:// and k8s:// and then look for the master themselves.
+  if (master.find("://") != std::string_view::npos) {
+    return refusal(url, shown +
+                            " names a place where masters with high availability are looked up, "
+                            "which is not supported; allowed: host:port of a master, or of a name "
+                            "or address that follows the one that leads");
+  }
   const size_t colon = master.rfind(':');
-  const std::string_view host = master.substr(0, colon);
-  const bool is_bare_ipv6 = host.find(':') != std::string_view::npos && !host.starts_with('[');
-  if (colon == std::string_view::npos || colon == 0 || !is_port(master.substr(colon + 1)) ||
-      host.find('/') != std::string_view::npos || is_bare_ipv6) {
-    return Error(Code::kInvalid, "store URL '" + escaped_path(url.text) + "': the master '" +
-                                     escaped_path(std::string(master)) +
-                                     "' is not of the form host:port, such as "
-                                     "mooncake://10.0.0.1:50051");
+  if (colon == std::string_view::npos || !is_port(master.substr(colon + 1)) ||
+      !is_host(master.substr(0, colon))) {
+    return refusal(url, shown +
+                            " is not of the form host:port, such as mooncake://10.0.0.1:50051 or "
+                            "mooncake://[2001:db8::1]:50051");
   }
   return std::string(master);
+}
+
+// What goes to Mooncake in lines of text. A name in other letters is written as xn--….
+bool is_line_of_ascii(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) { return c >= 0x20 && c < 0x7f; });
 }
 
 std::string text_or_empty(const OptionValues& options, std::string_view name) {
@@ -48,10 +80,11 @@ std::string text_or_empty(const OptionValues& options, std::string_view name) {
 
 OptionTable mooncake_option_table() {
   OptionTable table;
-  table.add(make_option("python", OptionType::kString,
-                        "Path of the Python that has the package; without it the place where "
-                        "scripts/install-deps --for mooncake puts it",
-                        ""));
+  table.add(
+      make_option("python", OptionType::kString,
+                  "Absolute path of the Python that has the package; without it the place where "
+                  "scripts/install-deps --for mooncake puts it",
+                  ""));
   table.add(make_option("host", OptionType::kString,
                         "Name or address by which the other hosts reach this one; without it the "
                         "address from which the master is reached",
@@ -129,15 +162,23 @@ Result<MooncakeOptions> read_mooncake_options(const StoreUrl& url) {
   options.start_timeout = given.get_duration("start_timeout");
   options.stuck_after = given.get_duration("stuck_after");
   options.log_path = text_or_empty(given, "log");
-  for (const std::string* text :
-       {&options.master, &options.host, &options.metadata, &options.protocol, &options.device,
-        &options.python, &options.log_path}) {
-    // They travel as lines.
-    const bool is_line = std::none_of(text->begin(), text->end(),
-                                      [](char c) { return static_cast<unsigned char>(c) < 0x20; });
-    if (is_line) continue;
-    return Error(Code::kInvalid, "store URL '" + escaped_path(url.text) + "': '" +
-                                     escaped_path(*text) + "' has a control character");
+  const std::pair<std::string_view, const std::string&> lines[] = {{"the master", options.master},
+                                                                   {"host", options.host},
+                                                                   {"metadata", options.metadata},
+                                                                   {"protocol", options.protocol},
+                                                                   {"device", options.device}};
+  for (const auto& [name, text] : lines) {
+    if (is_line_of_ascii(text)) continue;
+    return refusal(url, std::string(name) + " '" + escaped_path(text) +
+                            "' has a character that is not allowed; allowed: the printable ones of "
+                            "ASCII");
+  }
+  // Ranks may have another folder or PATH than whoever writes the URL.
+  if (!options.python.starts_with('/')) {
+    return refusal(url, "python '" + escaped_path(options.python) +
+                            "' is not an absolute path; allowed: one such as /usr/bin/python3; "
+                            "without it the Python that scripts/install-deps --for mooncake "
+                            "installs is used");
   }
   return options;
 }

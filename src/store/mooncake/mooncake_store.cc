@@ -544,16 +544,20 @@ std::string MooncakeStore::state() const {
   switch (sidecar_->state()) {
     case Sidecar::State::kReady:
       break;
-    case Sidecar::State::kStarting:
-      return "the sidecar starts: " + sidecar_->stage();
+    case Sidecar::State::kStarting: {
+      const std::string stage = "the sidecar starts: " + sidecar_->stage();
+      // Why the last one ended tells more than how far this one has come.
+      return sidecar_->problem().empty() ? stage : sidecar_->problem() + "; " + stage;
+    }
     case Sidecar::State::kEnding:
-      return "the sidecar ends";
+      return sidecar_->problem().empty() ? "the sidecar ends" : sidecar_->problem();
     case Sidecar::State::kDown:
       if (!sidecar_->problem().empty()) return sidecar_->problem();
       break;
   }
   const std::string problem = segment_ == nullptr ? "" : segment_->problem();
-  return problem.empty() ? "ok" : problem;
+  if (!problem.empty()) return problem;
+  return sidecar_->note().empty() ? "ok" : "ok, but " + sidecar_->note();
 }
 
 Status MooncakeStore::close(TimePoint deadline) {

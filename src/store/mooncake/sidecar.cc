@@ -30,6 +30,13 @@ constexpr uint64_t kMemoryIds = uint64_t{1} << 63;
 // And so have those about the segment; nothing depends on their answer.
 constexpr uint64_t kSegmentId = ~uint64_t{0};
 constexpr std::string_view kUnreachable = "the sidecar has closed its connection";
+// How long one that has closed its connection may take to end: a Python on its way out, whose own
+// status says more than that we have killed it.
+constexpr Duration kEndGrace = std::chrono::seconds(2);
+constexpr std::string_view kKilled = "was killed by signal 9";
+constexpr std::string_view kPythonHelp =
+    "; name the Python that has the package (option python), or install it with "
+    "scripts/install-deps --for mooncake";
 
 // The program itself comes as the first messages, one for each module and one for the program, so
 // that it is always the one of this library.
@@ -175,8 +182,11 @@ Status Sidecar::launch() {
   FileDescriptor theirs(ends[1]);
   // Ours only: the sidecar waits when we do not read.
   ::fcntl(ours.get(), F_SETFL, ::fcntl(ours.get(), F_GETFL) | O_NONBLOCK);
+  has_spoken_ = false;
   is_up_ = false;
   greeting_.clear();
+  killed_at_ = kNoDeadline;
+  note_.clear();
   refusal_.clear();
   kill_reason_.clear();
   stage_ = "starting " + options_.python;
@@ -212,6 +222,7 @@ void Sidecar::kill(std::string why) {
   if (state_ == State::kDown) return;
   if (kill_reason_.empty()) kill_reason_ = std::move(why);
   state_ = State::kEnding;
+  killed_at_ = kNoDeadline;
   process_->kill();
 }
 
@@ -243,19 +254,33 @@ bool Sidecar::poll(TimePoint now, std::vector<Message>* replies) {
   if (socket_ && (count > 0 || has_ended)) read_socket(now, replies);
   tell_segment();
   if (has_ended) {
-    std::string problem = refusal_;
-    if (problem.empty()) problem = kill_reason_;
-    if (problem.empty() || problem == kUnreachable) {
-      problem = "the sidecar " + process_->end_text();
-      if (!is_up_) problem += " while " + stage_;
-    }
-    fail(now, std::move(problem));
+    fail(now, end_problem());
     return true;
   }
   if (state_ == State::kStarting && now - started_ >= options_.start_timeout) {
-    kill("no answer within " + format_duration(options_.start_timeout) + " while " + stage_);
+    kill("no answer within " + format_duration(options_.start_timeout) + " while " + stage_ +
+         (has_spoken_ ? std::string() : " (is it a Python?)" + std::string(kPythonHelp)));
   }
+  if (now >= killed_at_) kill(std::string(kUnreachable) + " and does not end");
   return false;
+}
+
+// Why the process that has ended did so, by whoever knows best.
+std::string Sidecar::end_problem() const {
+  if (!refusal_.empty()) return refusal_;
+  std::string end = process_->end_text();
+  // Whatever we wanted of one that has ended by itself.
+  if (!kill_reason_.empty() && end == kKilled) return kill_reason_;
+  if (has_spoken_) return "the sidecar " + end + (is_up_ ? std::string() : " while " + stage_);
+  constexpr std::string_view kOpenOfLog = "could not be started: open of log_path: ";
+  if (end.starts_with(kOpenOfLog)) {
+    return "the log '" + escaped_path(options_.log_path) +
+           "' cannot be opened: " + end.substr(kOpenOfLog.size()) +
+           "; name another file (option log)";
+  }
+  return "the Python '" + escaped_path(options_.python) + "' " + end +
+         (end.starts_with("could not") ? "" : " before it ran the sidecar (is it a Python?)") +
+         std::string(kPythonHelp);
 }
 
 void Sidecar::read_socket(TimePoint now, std::vector<Message>* replies) {
@@ -269,7 +294,8 @@ void Sidecar::read_socket(TimePoint now, std::vector<Message>* replies) {
       // A descriptor that has been hung up would stay readable.
       ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, socket_.get(), nullptr);
       socket_.reset();
-      kill(std::string(kUnreachable));
+      state_ = State::kEnding;
+      killed_at_ = now + kEndGrace;
       return;
     }
     Result<Message> message = mooncake::decode(std::span(buffer_).first(static_cast<size_t>(size)));
@@ -277,6 +303,7 @@ void Sidecar::read_socket(TimePoint now, std::vector<Message>* replies) {
       kill(message.error().message());
       continue;
     }
+    has_spoken_ = true;
     take(*std::move(message), now, replies);
   }
 }
@@ -285,6 +312,9 @@ void Sidecar::take(Message message, TimePoint now, std::vector<Message>* replies
   switch (message.kind) {
     case Answer::kStage:
       stage_ = std::move(message.text);
+      return;
+    case Answer::kNote:
+      note_ = std::move(message.text);
       return;
     case Answer::kFailed:
       refusal_ = std::move(message.text);
@@ -346,6 +376,7 @@ void Sidecar::fail(TimePoint now, std::string problem) {
 }
 
 TimePoint Sidecar::next_due() const {
+  if (state_ == State::kEnding) return killed_at_;
   return state_ == State::kStarting ? started_ + options_.start_timeout : kNoDeadline;
 }
 

@@ -35,7 +35,7 @@ class Sidecar {
     kDown,      // there is no process
     kStarting,  // it does not take requests yet
     kReady,
-    kEnding,  // killed, or gone, and not reaped yet
+    kEnding,  // killed, gone, or about to go, and not reaped yet
   };
 
   enum class Role : uint8_t { kClient, kSegment };
@@ -81,6 +81,8 @@ class Sidecar {
   const std::string& problem() const { return problem_; }
   // What a process that is starting does.
   const std::string& stage() const { return stage_; }
+  // What is wrong with the present one though it serves; empty if nothing is.
+  const std::string& note() const { return note_; }
   // While kDown: before this time start() does nothing.
   TimePoint retry_at() const { return retry_at_; }
   uint64_t starts() const { return starts_; }
@@ -113,6 +115,7 @@ class Sidecar {
   void note_mapped(const mooncake::Message& reply);
   void look_whether_ready(TimePoint now);
   void fail(TimePoint now, std::string problem);
+  std::string end_problem() const;
 
   const MooncakeOptions options_;
   const Role role_;
@@ -122,13 +125,16 @@ class Sidecar {
   State state_ = State::kDown;
   std::unique_ptr<ChildProcess> process_;
   FileDescriptor socket_;
-  bool is_up_ = false;  // it has said so; memory may still have to be mapped
+  bool has_spoken_ = false;  // at all: so it is a Python, and runs our program
+  bool is_up_ = false;       // it has said so; memory may still have to be mapped
   std::string greeting_;
   std::string refusal_;      // what it has said itself
   std::string kill_reason_;  // why we kill it
   std::string problem_;
   std::string stage_;
+  std::string note_;
   TimePoint started_;
+  TimePoint killed_at_ = kNoDeadline;  // one that has gone silent, unless it ends before
   TimePoint retry_at_{};
   Duration backoff_{0};
   Duration start_time_{0};

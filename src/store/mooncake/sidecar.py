@@ -16,6 +16,7 @@ no request can make it wait, and no deadline kills it (run_segment).
 """
 
 import array
+import contextlib
 import ctypes
 import errno
 import gc
@@ -42,7 +43,7 @@ OBJECT_KEY_BYTES = 96
 # Requests.
 MAP, EXISTS, GET, PUT, REPLACE, REMOVE, CLEAR, SEGMENT = range(1, 9)
 # What comes back.
-STAGE, UP, FAILED, REPLY = range(1, 5)
+STAGE, UP, FAILED, REPLY, NOTE = range(1, 6)
 
 PACKAGE = "mooncake-transfer-engine-non-cuda"
 PACKAGES = re.compile(r"mooncake-transfer-engine(-.*)?$")
@@ -124,6 +125,22 @@ def reach(master, limit_s):
         return connection.getsockname()[0]
 
 
+def in_words(error):
+    """Of an exception, for somebody who does not know Python."""
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    if "Too many open files" in text:
+        text += " (raise the limit, ulimit -n)"
+    return text
+
+
+def setup_doubts(options):
+    """What may be wrong when a set-up hangs, fails or ends this process; Mooncake does not say."""
+    names = [name for name in ("protocol", "metadata", "device") if options[name]]
+    given = ", ".join(f"{name}={options[name]}" for name in names)
+    return (f"what listens at {options['master']} may not be a Mooncake master, or one of {given} "
+            "may be wrong")
+
+
 class Client:
     """The calls into Mooncake, for whole batches."""
 
@@ -138,23 +155,25 @@ class Client:
         say(f"connecting to the Mooncake master at {self.master}")
         try:
             address = reach(self.master, REACH_S)
-        except socket.gaierror as error:
+        except (socket.gaierror, UnicodeError) as error:
+            reason = getattr(error, "strerror", None) or "no host has such a name"
             raise Refusal(
-                f"the Mooncake master's address {self.master} cannot be resolved: "
-                f"{error.strerror}") from error
+                f"the Mooncake master's address {self.master} cannot be resolved: {reason}; "
+                "correct it") from error
         except OSError as error:
             raise Refusal(
-                f"the Mooncake master at {self.master} cannot be reached: {error}; start it, or "
-                "correct the address") from error
-        say(f"setting up a client; what listens at {self.master} may not be a Mooncake master")
+                f"the Mooncake master at {self.master} cannot be reached: {in_words(error)}; start "
+                "it, or correct the address") from error
         self.store = module.MooncakeDistributedStore()
+        doubts = setup_doubts(options)
+        say(f"setting up a client; {doubts}")
         code = self.store.setup(
             options["host"] or address, options["metadata"], 0, 0, options["protocol"],
             options["device"], self.master)
         if code != 0:
             raise Refusal(
-                f"Mooncake refuses to set up a client of the master at {self.master} by "
-                f"{options['protocol']}: code {code}; its log has more (option log)")
+                f"Mooncake refuses to set up a client: code {code}; {doubts}; its log has more "
+                "(option log)")
         self.module = module
         self.options = options
         self.config = self.config_of([])
@@ -466,7 +485,7 @@ class Server:
                 codes = self.client.note(work())
             except Exception:  # pylint: disable=broad-except
                 # One bad request must not leave the parent waiting.
-                traceback.print_exc()
+                print_trace()
                 codes = [INTERNAL] * max(count, 1)
             reply = HEADER.pack(REPLY, len(codes), request, time.monotonic_ns() - started)
             try:
@@ -523,36 +542,57 @@ def keys_of(message, offset, count):
                                                         OBJECT_KEY_BYTES)]
 
 
+def print_trace():
+    """To the log, if that takes it."""
+    with contextlib.suppress(OSError):
+        traceback.print_exc()
+
+
 def say_to(channel, kind, text):
     channel.sendall(HEADER.pack(kind, 0, 0, 0) + text.encode("utf-8", "replace")[:4096])
 
 
-def run(channel):
+def log_trouble():
+    """Whether the log takes a line; it may be full, and the store works without."""
+    try:
+        os.write(2, b"the Mooncake client of a Tiercel store starts\n")
+        return ""
+    except OSError as error:
+        return f"its log cannot be written: {in_words(error)}"
+
+
+def start(channel):
     options = dict(
         line.split("=", 1) for line in channel.recv(MESSAGE_BYTES_MAX).decode().splitlines())
-    try:
-        client = Client(options, lambda text: say_to(channel, STAGE, text))
-    except Refusal as refusal:
-        say_to(channel, FAILED, str(refusal))
-        return
-    except Exception as error:  # pylint: disable=broad-except
-        traceback.print_exc()
-        say_to(channel, FAILED, f"the Mooncake client could not be set up: {error!r}")
-        return
+    if trouble := log_trouble():
+        say_to(channel, NOTE, trouble)
+    client = Client(options, lambda text: say_to(channel, STAGE, text))
     if options["role"] == "segment":
         run_segment(channel, client)
     gc.freeze()
     # A thread that comes back from a transfer must not wait 5 ms for one that unpacks a request.
     sys.setswitchinterval(0.0005)
-    say_to(channel, UP, client.hostname)
     server = Server(channel, client)
     for _ in range(int(options["threads"]) - 1):
         threading.Thread(target=server.serve, daemon=True).start()
+    say_to(channel, UP, client.hostname)
+    return server
+
+
+def run(channel):
+    try:
+        server = start(channel)
+    except Refusal as refusal:
+        say_to(channel, FAILED, str(refusal))
+        return
+    except BaseException as error:  # pylint: disable=broad-except
+        say_to(channel, FAILED, f"the Mooncake client could not be set up: {in_words(error)}")
+        print_trace()
+        return
     server.serve()
 
 
 if __name__ == "__main__":
     run(globals()["channel"])
-    sys.stderr.flush()
     # Native threads are alive and the memory is mapped: no tear-down, just the end.
     os._exit(0)

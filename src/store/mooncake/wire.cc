@@ -158,6 +158,7 @@ Result<Message> decode(std::span<const std::byte> bytes) {
     case Answer::kStage:
     case Answer::kUp:
     case Answer::kFailed:
+    case Answer::kNote:
       message.text.assign(reinterpret_cast<const char*>(body.data()), body.size());
       return message;
   }

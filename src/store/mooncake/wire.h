@@ -13,6 +13,7 @@
 //                        in the pool), text; if it is there, the memfd comes along; `extra` counts
 //                        these messages
 //   stage, up, failed    text
+//   note                 text: what is wrong and does not keep it from serving
 //   reply                `count` codes (i64) as Mooncake gave them; `extra` is the time in ns that
 //                        the call took there; kReadHere is added to the length of an object that
 //                        was copied from our own segment
@@ -44,7 +45,7 @@ enum class Request : uint32_t {
   kSegment = 8,
 };
 
-enum class Answer : uint32_t { kStage = 1, kUp = 2, kFailed = 3, kReply = 4 };
+enum class Answer : uint32_t { kStage = 1, kUp = 2, kFailed = 3, kReply = 4, kNote = 5 };
 
 struct Header {
   uint32_t kind = 0;

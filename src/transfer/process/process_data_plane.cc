@@ -147,6 +147,7 @@ class Plane final : public ProcessDataPlane {
   int completion_fd() const override { return epoll_.get(); }
 
   RankStats stats(uint32_t rank) const override { return link(rank).stats(); }
+  ReasonText store_reason(uint32_t rank) const override { return link(rank).store_reason(); }
   StoreCondition disk_condition(uint32_t rank) const override {
     return link(rank).disk_condition();
   }

@@ -262,7 +262,10 @@ void RankLink::lose(const Error& why, bool by_itself) {
 
 void RankLink::let_go() {
   end_ops();
-  if (port_) stats_before_ = stats();
+  if (port_) {
+    stats_before_ = stats();
+    store_reason_before_ = store_reason();
+  }
   close_descriptors();
   lie_.clear();
   pid_ = 0;

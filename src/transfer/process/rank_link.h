@@ -50,6 +50,7 @@ class RankLink {
   RankStatus status() const;
   uint64_t memory_epoch() const { return memory_epoch_; }
   RankStats stats() const;
+  ReasonText store_reason() const;
   StoreCondition disk_condition() const;
 
   // A rank that is up, or one that ends operations itself.
@@ -163,6 +164,7 @@ class RankLink {
   OutstandingOps outstanding_;
   Fifo<Ended> ended_;       // without the rank, or taken from it before poll() wanted it
   RankStats stats_before_;  // of earlier starts
+  ReasonText store_reason_before_;
 };
 
 }  // namespace tiercel

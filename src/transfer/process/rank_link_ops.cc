@@ -36,6 +36,11 @@ RankStats RankLink::stats() const {
   return port_ ? sum(stats_before_, port_->stats()) : stats_before_;
 }
 
+ReasonText RankLink::store_reason() const {
+  const ReasonText reason = port_ ? port_->store_reason() : ReasonText();
+  return reason.empty() ? store_reason_before_ : reason;
+}
+
 StoreCondition RankLink::disk_condition() const {
   return port_ ? port_->disk_condition() : stats_before_.disk.condition;
 }

@@ -11,10 +11,9 @@
 
 #include "base/arena.h"
 #include "store/mooncake/mooncake_store.h"
+#include "store/mooncake/stub_python.h"
 #include "store/registry.h"
 #include "store/store_harness.h"
-#include "support/shell.h"
-#include "support/temp_folder.h"
 
 namespace tiercel {
 namespace {
@@ -61,29 +60,8 @@ class MooncakePoolTest : public ::testing::Test {
     return code;
   }
 
-  // Lines of Python with a client of the pool, `store`, a function `memory(bytes)` and `key`. It
-  // ends without any clean-up, as if killed.
   void run_client(const ObjectKey& key, const std::string& lines) {
-    const std::string address = pool_->address().substr(0, pool_->address().find('?'));
-    const testing::TempFolder folder;
-    const std::string script =
-        folder.write("client.py",
-                     "import ctypes, mmap, os\n"
-                     "from mooncake.store import MooncakeDistributedStore, ReplicateConfig\n"
-                     "store = MooncakeDistributedStore()\n"
-                     "assert store.setup('127.0.0.1', 'P2PHANDSHAKE', 0, 0, 'tcp', '', '" +
-                         address +
-                         "') == 0\n"
-                         "maps = []\n"
-                         "def memory(value):\n"
-                         "    maps.append(mmap.mmap(-1, len(value)))\n"
-                         "    maps[-1][:] = value\n"
-                         "    return ctypes.addressof(ctypes.c_char.from_buffer(maps[-1]))\n"
-                         "key = '" +
-                         std::string(key.text()) + "'\n" + lines + "os._exit(0)\n");
-    const testing::Outcome outcome =
-        testing::run_shell(default_mooncake_python() + " -I " + script);
-    ASSERT_EQ(outcome.status, 0) << outcome.text;
+    pool_->run_client({std::string(key.text())}, "key = keys[0]\n" + lines);
   }
 
   SystemClock clock_;
@@ -335,6 +313,17 @@ TEST_F(MooncakePoolTest, TwoClientsOfOneNameDoNotDisturbEachOther) {
   EXPECT_EQ(second.get_value(test_key(1), 1000), std::pair(Code::kOk, value));
   EXPECT_EQ(second.put_value(test_key(2), value), Code::kOk);
   EXPECT_EQ(first.get_value(test_key(2), 1000), std::pair(Code::kOk, value));
+}
+
+// Mooncake itself waits for a minute and a half.
+TEST_F(MooncakePoolTest, WhereNoMasterListensButSomebodyElseIsToldInWords) {
+  TIERCEL_NEEDS_MOONCAKE();
+  const testing::StubPython listener;
+  const std::string url = listener.url().substr(0, listener.url().find('?'));
+  Handle handle(registry_.open(url + "?start_timeout=3s", {clock_}).value());
+  EXPECT_EQ(handle.exists_one(test_key(1)), Code::kUnavailable);
+  const std::string state = handle.store().state();
+  EXPECT_NE(state.find("may not be a Mooncake master"), std::string::npos) << state;
 }
 
 TEST_F(MooncakePoolTest, OptionsReachMooncake) {

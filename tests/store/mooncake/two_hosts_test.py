@@ -25,6 +25,8 @@ TRACE = str(ROOT / "data/conversation_trace.jsonl")
 INSIDE = "TIERCEL_TEST_INSIDE_NAMESPACE"
 POOL_HOST, CLIENT_HOST = "10.77.0.1", "10.77.0.2"
 LIMIT_S = 100
+# What nothing is lost to, however busy the machine is.
+PATIENCE = ["--deadline", "60s"]
 
 
 def die_with_parent():
@@ -98,9 +100,10 @@ class TwoHosts(unittest.TestCase):
                       ["ip", "link", "set", "client", "up"], ["ip", "link", "set", "lo", "up"]):
             call(*self.over_there(*words))
         call("ip", "link", "set", "pool", "up")
+        # Not with short times: on a busy machine the master would forget who gives it memory.
         self.pool = subprocess.Popen(
-            [str(ROOT / "scripts/mooncake-dev"), "serve", "--host", POOL_HOST, "--short-times",
-             "--segment", "256MiB"],
+            [str(ROOT / "scripts/mooncake-dev"), "serve", "--host", POOL_HOST, "--segment",
+             "256MiB"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, preexec_fn=die_with_parent)
         self.addCleanup(self.end, self.pool)
         self.url = self.pool.stdout.readline().strip()
@@ -133,7 +136,7 @@ class TwoHosts(unittest.TestCase):
 
     def start_replay(self, *words):
         return self.start_tool("replay", "--trace", TRACE, "--store", self.url, "--ranks", "2",
-                               "--block-bytes", "4KiB", "--no-optimum", "--deadline", "1s", *words)
+                               "--block-bytes", "4KiB", "--no-optimum", *words)
 
     def command(self, line):
         self.pool.stdin.write(line + "\n")
@@ -141,16 +144,17 @@ class TwoHosts(unittest.TestCase):
         self.assertEqual(self.pool.stdout.readline().strip(), "ok", line)
 
     def test_a_pool_on_another_host_is_a_pool(self):
-        self.assertIn("the bytes that were put", self.check("--rounds", "1"))
+        self.assertIn("the bytes that were put", self.check("--rounds", "1", *PATIENCE))
         for _ in range(2):
             output = self.finish(
                 self.start_replay("--limit", "100", "--host-blocks", "300", "--rank-host",
-                                  "process"))
+                                  "process", *PATIENCE))
             self.assertRegex(output, r"mismatches +0 ")
         self.assertRegex(output, r"hit .* 100\.00 %", "the first one has put all of it")
 
     def test_a_link_that_goes_down_and_up_costs_hits_and_nothing_else(self):
-        replay = self.start_replay("--limit", "300", "--host-blocks", "300")
+        # Long enough for a start on a busy machine; the link costs it once, then the breaker.
+        replay = self.start_replay("--limit", "300", "--host-blocks", "300", "--deadline", "10s")
         self.command("await keys 500")
         call("ip", "link", "set", "pool", "down")
         # Told in words, and within the deadlines, while the link is down.
@@ -158,13 +162,14 @@ class TwoHosts(unittest.TestCase):
         self.assertIn("FAILED", output)
         call("ip", "link", "set", "pool", "up")
         self.assertRegex(self.finish(replay), r"mismatches +0 ")
-        self.check("--rounds", "1")
+        self.check("--rounds", "1", *PATIENCE)
 
     def test_a_slow_link_is_slow_and_right(self):
         call("tc", "qdisc", "add", "dev", "pool", "root", "tbf", "rate", "400mbit", "burst", "64kb",
              "latency", "50ms")
-        self.check("--rounds", "1", "--deadline", "30s")
-        output = self.finish(self.start_replay("--limit", "100", "--host-blocks", "300"))
+        self.check("--rounds", "1", *PATIENCE)
+        output = self.finish(self.start_replay("--limit", "100", "--host-blocks", "300",
+                                               *PATIENCE))
         self.assertRegex(output, r"mismatches +0 ")
 
     def test_a_master_behind_a_line_that_delays_and_stalls(self):
@@ -173,11 +178,11 @@ class TwoHosts(unittest.TestCase):
         self.addCleanup(proxy.close)
         url = self.url.replace(f":{port}", f":{proxy.port}")
         proxy.delay_s = 0.02
-        self.check("--rounds", "1", "--deadline", "30s", url=url)
+        self.check("--rounds", "1", *PATIENCE, url=url)
         proxy.passes.clear()
         self.assertIn("FAILED", self.check("--deadline", "1s", url=url, status=1))
         proxy.passes.set()
-        self.check("--rounds", "1", "--deadline", "30s", url=url)
+        self.check("--rounds", "1", *PATIENCE, url=url)
 
 
 def enter():
