@@ -9,10 +9,10 @@
 #include <fmt/core.h>
 #include <poll.h>
 
+#include "base/poll_timeout.h"
 #include "base/random.h"
 #include "cli/bench_keys.h"
 #include "store/registry.h"
-#include "transfer/rank_loop.h"
 
 namespace tiercel {
 namespace {

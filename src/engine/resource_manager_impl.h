@@ -189,7 +189,7 @@ class ResourceManagerImpl final : public ResourceManager {
   std::vector<std::unique_ptr<Entry>> ending_;      // aborted, but in the open batch
   std::unordered_map<BlockKey, Entry*> announced_;  // first block of each load
   std::deque<FinishedRequest> finished_;
-  std::vector<Sequence> spare_sequences_;  // of requests that have ended, for their memory
+  std::vector<Sequence> spare_sequences_;           // of requests that have ended, for their memory
   std::unordered_map<BlockKey, Entry*> computing_;  // first block that is not shared yet
   uint32_t prefetching_ = 0;
   std::vector<Entry*> handing_over_;  // in order of hand-over
