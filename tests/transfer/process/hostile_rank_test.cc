@@ -210,12 +210,12 @@ TEST_F(HostileRank, CutOffRankKeepsItsPlaceUntilItHasHungUp) {
 TEST_F(HostileRank, HelloThatIsNoneIsRefusedWithTheReasonAndChangesNothing) {
   open(make_geometry(2));
   std::vector<std::byte> other_version = encode_hello({0, {}});
-  other_version[4] = std::byte{2};
+  other_version[4] = std::byte{3};
   std::vector<std::byte> truncated = encode_hello({0, {}});
   truncated.resize(truncated.size() - 1);
   const auto bytes = [](size_t count) { return std::vector<std::byte>(count, std::byte{1}); };
   for (const auto& [message, why] :
-       {std::pair(other_version, "protocol version of the other side is 2; allowed: 1"),
+       {std::pair(other_version, "protocol version of the other side is 3; allowed: 2"),
         std::pair(truncated, "message length"), std::pair(bytes(3), "message length"),
         std::pair(bytes(200), "magic"), std::pair(encode_ready(), "kind of message"),
         std::pair(encode_hello({2, {}}), "rank is 2; allowed: less than 2"),

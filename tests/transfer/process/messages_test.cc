@@ -161,7 +161,7 @@ TEST(Messages, OtherVersionIsNamed) {
   bytes[4] = std::byte{9};
   const auto hello = decode_hello(bytes);
   ASSERT_FALSE(hello);
-  EXPECT_NE(hello.error().message().find("version of the other side is 9; allowed: 1"),
+  EXPECT_NE(hello.error().message().find("version of the other side is 9; allowed: 2"),
             std::string::npos);
 }
 

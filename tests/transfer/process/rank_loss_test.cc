@@ -270,7 +270,7 @@ TEST_F(RankLoss, RankOfAnotherProtocolVersionIsRefusedAndNotTriedAgain) {
   ASSERT_TRUE(wait_for_state(0, RankState::kLost));
   const Status up = plane_->wait_until_up(kNoDeadline);
   ASSERT_EQ(up.code(), Code::kUnavailable);
-  EXPECT_NE(up.error().message().find("version of the other side is 99; allowed: 1"),
+  EXPECT_NE(up.error().message().find("version of the other side is 99; allowed: 2"),
             std::string::npos)
       << up.error().message();
   EXPECT_EQ(plane_->rank_status(0).starts, 1u);

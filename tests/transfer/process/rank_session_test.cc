@@ -158,8 +158,8 @@ TEST_F(HostileControl, CountersOfTheRingOfAnyValueNeverLeadOutOfIt) {
 
 TEST_F(HostileControl, OtherVersionIsRefused) {
   std::vector<std::byte> bytes = encode_welcome(welcome_);
-  bytes[4] = std::byte{2};
-  expect_refused(Code::kInvalid, "protocol version of the other side is 2; allowed: 1", bytes);
+  bytes[4] = std::byte{3};
+  expect_refused(Code::kInvalid, "protocol version of the other side is 3; allowed: 2", bytes);
 }
 
 TEST_F(HostileControl, WelcomeOfOtherLengthIsRefused) {
