@@ -100,6 +100,8 @@ class MooncakeStore final : public Store {
     bool kind_moves_bytes() const;
   };
   using Chunks = std::deque<std::unique_ptr<Chunk>>;
+  // In this order.
+  enum Urgency : size_t { kQuestions, kGets, kRemovals, kPuts, kUrgencyCount };
 
   struct SharedMemory {
     std::span<std::byte> memory;
@@ -152,8 +154,7 @@ class MooncakeStore final : public Store {
   uint64_t last_id_ = 0;
   uint64_t last_message_ = 0;
   std::unordered_map<StoreRequestId, OpenRequest> requests_;
-  // By urgency: questions, gets, removals, puts. Not with the sidecar yet.
-  std::array<Chunks, 4> waiting_;
+  std::array<Chunks, kUrgencyCount> waiting_;                       // not with the sidecar yet
   std::unordered_map<uint64_t, std::unique_ptr<Chunk>> in_flight_;  // by message
   size_t puts_in_flight_ = 0;
   TimePoint puts_refused_until_{};

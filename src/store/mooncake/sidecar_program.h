@@ -13,7 +13,7 @@ struct SidecarModule {
   std::string_view text;
 };
 
-extern const std::array<SidecarModule, 2> kSidecarModules;
+extern const std::array<SidecarModule, 3> kSidecarModules;
 extern const std::string_view kSidecarProgram;
 
 }  // namespace tiercel::mooncake

@@ -11,7 +11,7 @@ Result<TransferBuffer> TransferBuffer::create(size_t bytes) {
   ArenaOptions options;
   options.kind = ArenaKind::kMemfd;
   options.name = "mooncake transfers";
-  TIERCEL_TRY_ASSIGN(std::unique_ptr<Arena> arena, Arena::create(rounded(bytes), options));
+  TIERCEL_TRY_ASSIGN(std::unique_ptr<Arena> arena, Arena::create(aligned(bytes), options));
   return TransferBuffer(std::move(arena));
 }
 
@@ -20,7 +20,7 @@ TransferBuffer::TransferBuffer(std::unique_ptr<Arena> arena) : arena_(std::move(
 }
 
 std::optional<size_t> TransferBuffer::take(size_t bytes) {
-  const size_t wanted = std::max(rounded(bytes), kAlignment);
+  const size_t wanted = std::max(aligned(bytes), kAlignmentBytes);
   const auto found = std::find_if(free_.begin(), free_.end(),
                                   [&](const auto& range) { return range.second >= wanted; });
   if (found == free_.end()) return std::nullopt;
@@ -31,7 +31,7 @@ std::optional<size_t> TransferBuffer::take(size_t bytes) {
 }
 
 void TransferBuffer::give_back(size_t offset, size_t bytes) {
-  auto range = free_.emplace(offset, std::max(rounded(bytes), kAlignment)).first;
+  auto range = free_.emplace(offset, std::max(aligned(bytes), kAlignmentBytes)).first;
   const auto next = std::next(range);
   if (next != free_.end() && range->first + range->second == next->first) {
     range->second += next->second;

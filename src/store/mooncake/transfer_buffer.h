@@ -23,6 +23,10 @@ class TransferBuffer {
   // kNoSpace as Arena::create. No page is used before it is needed.
   static Result<TransferBuffer> create(size_t bytes);
 
+  // What `bytes` take of it.
+  static size_t aligned(size_t bytes) {
+    return (bytes + kAlignmentBytes - 1) & ~(kAlignmentBytes - 1);
+  }
   // The offset of `bytes` of it; nothing if there is no such range now.
   std::optional<size_t> take(size_t bytes);
   // What take() has given.
@@ -36,8 +40,7 @@ class TransferBuffer {
 
  private:
   explicit TransferBuffer(std::unique_ptr<Arena> arena);
-  static size_t rounded(size_t bytes) { return (bytes + kAlignment - 1) & ~(kAlignment - 1); }
-  static constexpr size_t kAlignment = 64;
+  static constexpr size_t kAlignmentBytes = 64;
 
   std::unique_ptr<Arena> arena_;
   std::map<size_t, size_t> free_;  // offset → length; never two that touch

@@ -44,6 +44,7 @@ enum class Request : uint32_t {
   kClear = 7,
   kSegment = 8,
 };
+constexpr bool is_put(Request kind) { return kind == Request::kPut || kind == Request::kReplace; }
 
 enum class Answer : uint32_t { kStage = 1, kUp = 2, kFailed = 3, kReply = 4, kNote = 5 };
 

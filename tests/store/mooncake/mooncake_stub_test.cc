@@ -367,6 +367,27 @@ TEST_F(MooncakeStubTest, WhatOutlivesItsLeaseIsReadOnceMore) {
   EXPECT_EQ(first.value(), value);
 }
 
+// Two that replace a key at once: the removal of one takes the other's half-written object away.
+TEST_F(MooncakeStubTest, WhatAnotherOneRemovedWhileItReplacedItIsPutAgain) {
+  const StubPython python(
+      "    removals = 1\n"
+      "    def batch_put_from_multi_buffer_ranges(self, keys, addresses, lengths, offsets):\n"
+      "        codes = []\n"
+      "        for key, places, sizes in zip(keys, addresses, lengths):\n"
+      "            if key.endswith('2') and self.removals > 0:\n"
+      "                self.removals -= 1\n"
+      "                codes.append(-600)\n"
+      "                continue\n"
+      "            DATA[key] = b''.join(ctypes.string_at(p, n) for p, n in zip(places, sizes))\n"
+      "            codes.append(sum(sizes))\n"
+      "        return codes\n");
+  open(python.url());
+  const GuardedBuffer source(test_value(10, 1), 1);
+  std::vector<StorePutItem> puts;
+  for (uint32_t i = 0; i < 40; ++i) puts.push_back(source.put_item(test_key(i), true));
+  EXPECT_EQ(handle_->put(puts), Codes(40, Code::kOk));
+}
+
 // One call of Mooncake answers for two equal keys in a batch whatever became of one.
 TEST_F(MooncakeStubTest, NoBatchHasAKeyTwice) {
   const StubPython python(
