@@ -374,7 +374,7 @@ TEST_F(MooncakeStubTest, WhatAnotherOneRemovedWhileItReplacedItIsPutAgain) {
       "    def batch_put_from_multi_buffer_ranges(self, keys, addresses, lengths, offsets):\n"
       "        codes = []\n"
       "        for key, places, sizes in zip(keys, addresses, lengths):\n"
-      "            if key.endswith('2') and self.removals > 0:\n"
+      "            if key == keys[1] and self.removals > 0:\n"
       "                self.removals -= 1\n"
       "                codes.append(-600)\n"
       "                continue\n"
@@ -384,8 +384,8 @@ TEST_F(MooncakeStubTest, WhatAnotherOneRemovedWhileItReplacedItIsPutAgain) {
   open(python.url());
   const GuardedBuffer source(test_value(10, 1), 1);
   std::vector<StorePutItem> puts;
-  for (uint32_t i = 0; i < 40; ++i) puts.push_back(source.put_item(test_key(i), true));
-  EXPECT_EQ(handle_->put(puts), Codes(40, Code::kOk));
+  for (uint32_t i = 0; i < 4; ++i) puts.push_back(source.put_item(test_key(i), true));
+  EXPECT_EQ(handle_->put(puts), Codes(4, Code::kOk));
 }
 
 // One call of Mooncake answers for two equal keys in a batch whatever became of one.
