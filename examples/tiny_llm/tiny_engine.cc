@@ -14,6 +14,8 @@ using namespace std::chrono_literals;
 
 constexpr size_t kComplaintsMax = 3;
 constexpr Duration kPatience = 60s;
+// What has not ended when all requests have is a save, which nobody waits for.
+constexpr Duration kClosePatience = 10s;
 
 Error broken_word(RequestId request, const std::string& what) {
   return Error(Code::kInternal,
@@ -345,6 +347,6 @@ std::string TinyEngine::check() const {
   return wrong;
 }
 
-Status TinyEngine::close() { return local_->close(kPatience); }
+Status TinyEngine::close() { return local_->close(kClosePatience); }
 
 }  // namespace tiercel::tiny

@@ -18,8 +18,8 @@ namespace {
 constexpr size_t kSegment = 0;
 // So that large pages fit.
 constexpr uint64_t kUnitBytes = uint64_t{2} << 20;
-// Left at the end of close() for the end of a process that is killed.
-constexpr Duration kKillTime = std::chrono::milliseconds(100);
+// Left at the end of close() for the end of a process that is killed: it has gigabytes to unmap.
+constexpr Duration kKillTime = std::chrono::seconds(1);
 
 uint64_t rounded(uint64_t bytes) { return (bytes + kUnitBytes - 1) / kUnitBytes * kUnitBytes; }
 

@@ -278,6 +278,8 @@ std::string Sidecar::end_problem() const {
            "' cannot be opened: " + end.substr(kOpenOfLog.size()) +
            "; name another file (option log)";
   }
+  // Somebody else's doing.
+  if (end == kKilled) return "the Python '" + escaped_path(options_.python) + "' " + end;
   return "the Python '" + escaped_path(options_.python) + "' " + end +
          (end.starts_with("could not") ? "" : " before it ran the sidecar (is it a Python?)") +
          std::string(kPythonHelp);

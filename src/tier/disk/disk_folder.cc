@@ -125,8 +125,9 @@ class Folder final : public DiskFolder {
 
  private:
   Result<DiskRankFolder> open_rank(uint32_t rank, DiskOpen how);
-  Error advise(Code code, const std::string& fault) const;
+  // What is wrong with what is there, and the same with what to do.
   std::optional<Error> fault_of(const DiskRankFolder& rank) const;
+  Error advise(const Error& fault) const;
 
   void name_owner();
   Status open_left_overs();
@@ -167,23 +168,24 @@ Result<DiskRankFolder> Folder::open_rank(uint32_t rank, DiskOpen how) {
   return folder;
 }
 
-Error Folder::advise(Code code, const std::string& fault) const {
-  return Error(code, fault + "; nothing was overwritten; choose another disk_instance (it is " +
-                         quoted_text(options_.instance) +
-                         ") or disk_path, or set disk_reset to lose what is there");
+Error Folder::advise(const Error& fault) const {
+  return Error(fault.code(), fault.message() +
+                                 "; nothing was overwritten; choose another disk_instance (it is " +
+                                 quoted_text(options_.instance) +
+                                 ") or disk_path, or set disk_reset to lose what is there");
 }
 
 std::optional<Error> Folder::fault_of(const DiskRankFolder& rank) const {
   if (rank.refusal()) {
     const bool is_version = rank.refusal()->code() == Code::kUnsupported;
-    return advise(is_version ? Code::kInvalid : Code::kCorrupt, rank.refusal()->message());
+    return Error(is_version ? Code::kInvalid : Code::kCorrupt, rank.refusal()->message());
   }
   const std::optional<DiskHeader>& header = rank.lost_header() ? rank.data_header() : rank.header();
   if (!header || rank.rank() >= rank_count()) return std::nullopt;
   const std::string difference = shape_difference(*header, options_.payload_bytes, rank.rank());
   if (difference.empty()) return std::nullopt;
-  return advise(Code::kInvalid,
-                "disk tier " + quoted_path(instance_.path) + " was made for " + difference);
+  return Error(Code::kInvalid,
+               "disk tier " + quoted_path(instance_.path) + " was made for " + difference);
 }
 
 Status Folder::start() {
@@ -195,7 +197,7 @@ Status Folder::start() {
     TIERCEL_TRY_ASSIGN(DiskRankFolder folder, open_rank(rank, DiskOpen::kMake));
     if (!fault) fault = fault_of(folder);
     // Before further ranks are opened, which makes them where they are not there.
-    if (fault && !options_.reset) return *fault;
+    if (fault && !options_.reset) return advise(*fault);
     ranks_.push_back(std::move(folder));
   }
   const bool anew = fault || !ranks_[0].header() || ranks_[0].is_data_lost();
@@ -246,7 +248,7 @@ Status Folder::open_left_overs() {
     if (folder.code() == Code::kNotFound) continue;
     if (!folder) return folder.error();
     if (const std::optional<Error> fault = fault_of(*folder); fault && !options_.reset) {
-      return *fault;
+      return advise(*fault);
     }
     left_overs_.push_back(*std::move(folder));
   }
@@ -325,8 +327,8 @@ Status Folder::adopt_rank(DiskRankFolder& rank) {
                             .slots_per_extent = rank.header()->slots_per_extent,
                             .last_extent_slots = rank.header()->last_extent_slots});
   if (!before) {
-    return advise(Code::kCorrupt,
-                  quoted_path(rank.metadata().path) + ": " + before.error().message());
+    return advise(
+        Error(Code::kCorrupt, quoted_path(rank.metadata().path) + ": " + before.error().message()));
   }
   if (rank.rank() == 0) TIERCEL_TRY(note_new_size(*before));
   return rank.fit(header_for(rank.rank()), *before, geometry_, options_.preallocate);

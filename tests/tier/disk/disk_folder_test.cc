@@ -226,6 +226,7 @@ TEST_F(DiskFolderTest, ResetStartsAnotherShapeAnewAndLeavesNothingOfTheOldOne) {
     const auto folder = open();
     ASSERT_TRUE(folder);
     EXPECT_TRUE(says(joined(folder->notes()), "because of disk_reset"));
+    EXPECT_FALSE(says(joined(folder->notes()), "nothing was overwritten"));
     const DiskContents found = contents(*folder);
     EXPECT_TRUE(found.blocks.empty());
     EXPECT_EQ(found.torn, 0u);
