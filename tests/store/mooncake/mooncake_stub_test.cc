@@ -374,7 +374,7 @@ TEST_F(MooncakeStubTest, WhatAnotherOneRemovedWhileItReplacedItIsPutAgain) {
       "    def batch_put_from_multi_buffer_ranges(self, keys, addresses, lengths, offsets):\n"
       "        codes = []\n"
       "        for key, places, sizes in zip(keys, addresses, lengths):\n"
-      "            if key == keys[1] and self.removals > 0:\n"
+      "            if self.removals > 0 and key == keys[1]:\n"
       "                self.removals -= 1\n"
       "                codes.append(-600)\n"
       "                continue\n"
