@@ -137,7 +137,7 @@ Status Sidecar::place_segment(int memfd, uint64_t bytes, mooncake::SegmentPlace 
                    "the segment of a Mooncake store cannot be shared: " + limit_error_text(errno));
     }
   }
-  if (!segment_) segment_.emplace();
+  if (!segment_) segment_ = Segment{};
   segment_->fd = std::move(copy);
   segment_->bytes = bytes;
   segment_->place = std::move(place);
