@@ -17,7 +17,6 @@ namespace {
 
 constexpr Duration kLimit = std::chrono::seconds(120);
 constexpr std::string_view kScheme = "mooncake:";
-constexpr std::string_view kFailed = "failed: ";
 
 bool is_url(const std::string& given) { return given.find(kScheme) != std::string::npos; }
 
