@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the sidecar of a Mooncake store says: a message of any bytes is refused or one of the four
+// What the sidecar of a Mooncake store says: a message of any bytes is refused or one of the five
 // kinds, no larger than its bytes; every code means something for every request.
 #include <span>
 #include <string_view>
@@ -38,7 +38,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     require(message.code() == tiercel::Code::kInvalid, "what is no message is invalid");
     return 0;
   }
-  require(message->kind >= Answer::kStage && message->kind <= Answer::kReply, "a kind is known");
+  require(message->kind >= Answer::kStage && message->kind <= Answer::kNote, "a kind is known");
   require(message->codes.size() * sizeof(int64_t) + message->text.size() <= rest.size(),
           "a message has no more than came");
   check_codes(*message, bytes);
