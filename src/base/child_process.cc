@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "base/error_text.h"
-#include "base/process.h"
 #include "base/thread.h"
 
 namespace tiercel {
@@ -54,15 +53,20 @@ pid_t ChildProcess::pid() const {
 
 std::string ChildProcess::end_text() const {
   MutexLock lock(mutex_);
-  return end_text_;
+  return end_.how;
 }
 
-void ChildProcess::set(State state, pid_t pid, std::string end_text) {
+bool ChildProcess::was_killed() const {
+  MutexLock lock(mutex_);
+  return end_.is_killed;
+}
+
+void ChildProcess::set(State state, pid_t pid, ProcessEnd end) {
   {
     MutexLock lock(mutex_);
     state_ = state;
     pid_ = pid;
-    end_text_ = std::move(end_text);
+    end_ = std::move(end);
   }
   changed_.signal();
 }
@@ -73,16 +77,17 @@ void ChildProcess::run() {
   socket_.reset();
   if (child.pid == 0) {
     set(State::kEnded, 0,
-        "could not be started: " + std::string(child.call) + ": " + error_text(child.error));
+        {.how =
+             "could not be started: " + std::string(child.call) + ": " + error_text(child.error)});
     return;
   }
   int error = 0;
   const FileDescriptor process = watch_child(child.pid, &error);
   if (!process) {
-    set(State::kEnded, 0, "could not be watched: " + limit_error_text(error));
+    set(State::kEnded, 0, {.how = "could not be watched: " + limit_error_text(error)});
     return;
   }
-  set(State::kRunning, child.pid, "");
+  set(State::kRunning, child.pid);
   std::array<pollfd, 2> sources{{{.fd = process.get(), .events = POLLIN, .revents = 0},
                                  {.fd = stop_.fd(), .events = POLLIN, .revents = 0}}};
   while ((sources[0].revents & POLLIN) == 0) {
@@ -92,7 +97,7 @@ void ChildProcess::run() {
     sources[1].fd = -1;
     sources[1].revents = 0;
   }
-  set(State::kEnded, 0, await_process(process.get()).how);
+  set(State::kEnded, 0, await_process(process.get()));
 }
 
 }  // namespace tiercel

@@ -24,6 +24,7 @@
 #include "base/event_fd.h"
 #include "base/file_descriptor.h"
 #include "base/mutex.h"
+#include "base/process.h"
 
 namespace tiercel {
 
@@ -47,6 +48,8 @@ class ChildProcess {
   // "exited with status 1", "was killed by signal 9", "could not be started: execve: No such file
   // or directory"; empty until it has ended.
   std::string end_text() const;
+  // By SIGKILL, whoever sent it.
+  bool was_killed() const;
 
   // Readable after each change of state until acknowledge().
   int event_fd() const { return changed_.fd(); }
@@ -58,7 +61,7 @@ class ChildProcess {
  private:
   ChildProcess(ChildStart start, FileDescriptor socket, EventFd changed, EventFd stop);
   void run();
-  void set(State state, pid_t pid, std::string end_text);
+  void set(State state, pid_t pid, ProcessEnd end = {});
 
   ChildStart start_;
   FileDescriptor socket_;
@@ -68,7 +71,7 @@ class ChildProcess {
   mutable Mutex mutex_;
   State state_ TIERCEL_GUARDED_BY(mutex_) = State::kStarting;
   pid_t pid_ TIERCEL_GUARDED_BY(mutex_) = 0;
-  std::string end_text_ TIERCEL_GUARDED_BY(mutex_);
+  ProcessEnd end_ TIERCEL_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

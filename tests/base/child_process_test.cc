@@ -46,6 +46,7 @@ TEST_F(ChildProcessTest, TellsHowItsProgramHasEnded) {
   run("exit 3");
   wait_for(ChildProcess::State::kEnded);
   EXPECT_EQ(child_->end_text(), "exited with status 3");
+  EXPECT_FALSE(child_->was_killed());
   EXPECT_EQ(child_->pid(), 0);
 }
 
@@ -63,6 +64,7 @@ TEST_F(ChildProcessTest, KillsOnRequest) {
   child_->kill();
   wait_for(ChildProcess::State::kEnded);
   EXPECT_EQ(child_->end_text(), "was killed by signal 9");
+  EXPECT_TRUE(child_->was_killed());
 }
 
 TEST_F(ChildProcessTest, TheProgramIsGoneWithTheObject) {

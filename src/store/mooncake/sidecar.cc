@@ -33,7 +33,6 @@ constexpr std::string_view kUnreachable = "the sidecar has closed its connection
 // How long one that has closed its connection may take to end: a Python on its way out, whose own
 // status says more than that we have killed it.
 constexpr Duration kEndGrace = std::chrono::seconds(2);
-constexpr std::string_view kKilled = "was killed by signal 9";
 constexpr std::string_view kPythonHelp =
     "; name the Python that has the package (option python), or install it with "
     "scripts/install-deps --for mooncake";
@@ -270,7 +269,7 @@ std::string Sidecar::end_problem() const {
   if (!refusal_.empty()) return refusal_;
   std::string end = process_->end_text();
   // Whatever we wanted of one that has ended by itself.
-  if (!kill_reason_.empty() && end == kKilled) return kill_reason_;
+  if (!kill_reason_.empty() && process_->was_killed()) return kill_reason_;
   if (has_spoken_) return "the sidecar " + end + (is_up_ ? std::string() : " while " + stage_);
   constexpr std::string_view kOpenOfLog = "could not be started: open of log_path: ";
   if (end.starts_with(kOpenOfLog)) {
@@ -279,7 +278,7 @@ std::string Sidecar::end_problem() const {
            "; name another file (option log)";
   }
   // Somebody else's doing.
-  if (end == kKilled) return "the Python '" + escaped_path(options_.python) + "' " + end;
+  if (process_->was_killed()) return "the Python '" + escaped_path(options_.python) + "' " + end;
   return "the Python '" + escaped_path(options_.python) + "' " + end +
          (end.starts_with("could not") ? "" : " before it ran the sidecar (is it a Python?)") +
          std::string(kPythonHelp);
