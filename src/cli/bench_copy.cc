@@ -13,8 +13,8 @@
 
 #include "base/arena.h"
 #include "base/quantity.h"
-#include "base/random.h"
 #include "cli/bench.h"
+#include "cli/bench_keys.h"
 #include "cli/bench_measure.h"
 #include "transfer/layout_copier_cpu.h"
 
@@ -39,11 +39,7 @@ Result<Areas> make_areas(uint64_t bytes, const BenchContext& context) {
   TIERCEL_TRY_ASSIGN(areas.device, Arena::create(bytes, options));
   if (context.stopped()) return areas;
   TIERCEL_TRY_ASSIGN(areas.payload, Arena::create(bytes, options));
-  Random random(bytes);
-  for (size_t at = 0; at + sizeof(uint64_t) <= bytes; at += 512) {
-    const uint64_t word = random.next();
-    std::memcpy(&areas.device->memory()[at], &word, sizeof(word));
-  }
+  bench_fill(areas.device->memory().first(bytes), bytes, 512);
   return areas;
 }
 

@@ -109,11 +109,7 @@ class DiskLane {
     TIERCEL_TRY_ASSIGN(host_, Arena::create(host_geometry_.tier_bytes(0), arena));
     TIERCEL_TRY_ASSIGN(device_, Arena::create(payload_bytes_ * keys_.size(), arena));
     const std::span<std::byte> device = device_->memory().first(payload_bytes_ * keys_.size());
-    Random random(payload_bytes_);
-    for (size_t at = 0; at + sizeof(uint64_t) <= device.size(); at += sizeof(uint64_t)) {
-      const uint64_t word = random.next();
-      std::memcpy(&device[at], &word, sizeof(word));
-    }
+    bench_fill(device, payload_bytes_, sizeof(uint64_t));
     TIERCEL_TRY_ASSIGN(ContiguousCopier copier,
                        ContiguousCopier::create({ContiguousGroupMemory{device, payload_bytes_}}));
     copier_.emplace(std::move(copier));

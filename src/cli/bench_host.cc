@@ -12,7 +12,6 @@
 
 #include "base/arena.h"
 #include "base/quantity.h"
-#include "base/random.h"
 #include "base/thread.h"
 #include "cli/bench.h"
 #include "cli/bench_keys.h"
@@ -41,11 +40,7 @@ class Lane {
     TIERCEL_TRY_ASSIGN(lane->host_, Arena::create(lane->geometry_.tier_bytes(0), arena));
     TIERCEL_TRY_ASSIGN(lane->device_, Arena::create(block_bytes * block_count, arena));
     const std::span<std::byte> device = lane->device_->memory().first(block_bytes * block_count);
-    Random random(block_bytes);
-    for (size_t at = 0; at + sizeof(uint64_t) <= device.size(); at += 512) {
-      const uint64_t word = random.next();
-      std::memcpy(&device[at], &word, sizeof(word));
-    }
+    bench_fill(device, block_bytes, 512);
     TIERCEL_TRY_ASSIGN(ContiguousCopier copier,
                        ContiguousCopier::create({ContiguousGroupMemory{device, block_bytes}}));
     lane->copier_.emplace(std::move(copier));

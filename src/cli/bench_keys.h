@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tokens and keys that benchmarks run on: the same for the same seed.
+// Tokens, keys and bytes that benchmarks run on: the same for the same seed.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <vector>
 
 #include "tiercel/key.h"
@@ -32,6 +34,16 @@ inline std::vector<TokenId> bench_tokens(uint32_t count, uint64_t seed) {
   std::vector<TokenId> tokens(count);
   for (TokenId& token : tokens) token = static_cast<TokenId>(random.below(kVocabulary));
   return tokens;
+}
+
+// Writes a random word every `step` bytes: no page stays the zero page, and no two blocks are
+// equal.
+inline void bench_fill(std::span<std::byte> bytes, uint64_t seed, size_t step) {
+  Random random(seed);
+  for (size_t at = 0; at + sizeof(uint64_t) <= bytes.size(); at += step) {
+    const uint64_t word = random.next();
+    std::memcpy(&bytes[at], &word, sizeof(word));
+  }
 }
 
 // As good as digests, and made much faster.

@@ -3,14 +3,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <utility>
 
 #include <fmt/core.h>
 #include <poll.h>
 
 #include "base/poll_timeout.h"
-#include "base/random.h"
 #include "cli/bench_keys.h"
 #include "store/registry.h"
 
@@ -53,11 +51,7 @@ Status MooncakeLane::start(std::unique_ptr<Store> store, const Namespace& name_s
   arena.kind = ArenaKind::kMemfd;
   TIERCEL_TRY_ASSIGN(host_, Arena::create(geometry_.tier_bytes(0), arena));
   const std::span<std::byte> device = device_->memory().first(payload_bytes_ * blocks_);
-  Random random(payload_bytes_);
-  for (size_t at = 0; at + sizeof(uint64_t) <= device.size(); at += sizeof(uint64_t)) {
-    const uint64_t word = random.next();
-    std::memcpy(&device[at], &word, sizeof(word));
-  }
+  bench_fill(device, payload_bytes_, sizeof(uint64_t));
   TIERCEL_TRY_ASSIGN(ContiguousCopier copier,
                      ContiguousCopier::create({ContiguousGroupMemory{device, payload_bytes_}}));
   copier_.emplace(std::move(copier));
