@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A LocalCache under way in real time.
+// A small LocalCache, and one under way in real time.
 #pragma once
 
 #include <array>
@@ -11,6 +11,18 @@
 #include "tiercel/local_cache.h"
 
 namespace tiercel {
+
+// A model of bytes, one group.
+inline KvSpec byte_spec(uint32_t block_tokens) {
+  KvSpec spec;
+  spec.model_id = "model";
+  spec.weights_revision = "1";
+  spec.kv_dtype = "u8";
+  spec.kv_scale_scheme = "none";
+  spec.block_tokens = block_tokens;
+  spec.groups = {GroupSpec{}};
+  return spec;
+}
 
 // Polls until nothing is in flight; the last load's blocks.
 inline uint32_t run_until_idle(LocalCache& local) {

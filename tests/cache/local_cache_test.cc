@@ -23,12 +23,7 @@ class LocalCacheTest : public ::testing::Test {
  protected:
   LocalCacheConfig config(uint32_t ranks = 1) {
     LocalCacheConfig config;
-    config.cache.spec.model_id = "model";
-    config.cache.spec.weights_revision = "1";
-    config.cache.spec.kv_dtype = "u8";
-    config.cache.spec.kv_scale_scheme = "none";
-    config.cache.spec.block_tokens = kBlockTokens;
-    config.cache.spec.groups = {GroupSpec{}};
+    config.cache.spec = byte_spec(kBlockTokens);
     config.cache.payload_bytes = {std::vector<uint64_t>(ranks, kBlockBytes)};
     config.cache.host_blocks = 64;
     memory_.assign(ranks, std::vector<std::byte>(kDeviceBlocks * kBlockBytes));

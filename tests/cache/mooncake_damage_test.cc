@@ -43,12 +43,7 @@ class MooncakeDamageTest : public ::testing::TestWithParam<size_t> {
  protected:
   std::unique_ptr<LocalCache> open(uint32_t host_blocks) {
     LocalCacheConfig config;
-    config.cache.spec.model_id = "model";
-    config.cache.spec.weights_revision = "1";
-    config.cache.spec.kv_dtype = "u8";
-    config.cache.spec.kv_scale_scheme = "none";
-    config.cache.spec.block_tokens = kBlockTokens;
-    config.cache.spec.groups = {GroupSpec{}};
+    config.cache.spec = byte_spec(kBlockTokens);
     config.cache.payload_bytes = {{block_bytes_}};
     config.cache.host_blocks = host_blocks;
     config.device_memory = {{std::span(device_)}};

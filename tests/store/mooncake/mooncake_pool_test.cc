@@ -1,75 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A Mooncake store on a real pool, and what happens to it when parts of the pool break.
-#include "support/mooncake_pool.h"
-
 #include <chrono>
 #include <optional>
 #include <thread>
 
 #include <signal.h>
 
-#include "base/arena.h"
-#include "store/mooncake/mooncake_store.h"
+#include "store/mooncake/pool_fixture.h"
 #include "store/mooncake/stub_python.h"
-#include "store/registry.h"
-#include "store/store_harness.h"
 
 namespace tiercel {
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using testing::MooncakePool;
 
-class MooncakePoolTest : public ::testing::Test {
+class MooncakePoolTest : public PoolFixture {
  protected:
-  MooncakePoolTest() { register_all_stores(registry_); }
-
-  // False: the test must end.
-  bool start(std::vector<std::string> arguments = {}) {
-    pool_ = MooncakePool::start(std::move(arguments));
-    return pool_ != nullptr;
-  }
-
-  std::unique_ptr<Store> open_store(const std::string& options = "") {
-    std::string url = pool_->url();
-    if (!options.empty()) url += (url.find('?') == std::string::npos ? "?" : "&") + options;
-    Result<std::unique_ptr<Store>> opened = registry_.open(url, {clock_});
-    EXPECT_TRUE(opened) << opened.error().to_string();
-    return *std::move(opened);
-  }
-
-  std::unique_ptr<Arena> make_arena(size_t bytes) {
-    ArenaOptions options;
-    options.kind = ArenaKind::kMemfd;
-    return Arena::create(bytes, options).value();
-  }
-
-  TimePoint in(Duration duration) const { return clock_.now() + duration; }
-
-  // Puts until one is ok; the last code. A pool takes its time to notice what is gone.
-  Code put_until_ok(Handle& handle, const ObjectKey& key, const std::vector<std::byte>& value,
-                    Duration limit = seconds(30)) {
-    const TimePoint end = in(limit);
-    Code code = Code::kUnavailable;
-    while (clock_.now() < end) {
-      code = handle.put_value(key, value);
-      if (code == Code::kOk) break;
-    }
-    return code;
-  }
-
   void run_client(const ObjectKey& key, const std::string& lines) {
     pool_->run_client({std::string(key.text())}, "key = keys[0]\n" + lines);
   }
-
-  SystemClock clock_;
-  StoreRegistry registry_;
-  std::unique_ptr<MooncakePool> pool_;
 };
 
-// A slot of a rank: payload, and a frame at its end.
+// An object of two pieces, as a user of the store contract may have one.
 StoreGetItem get_slot(const ObjectKey& key, std::span<std::byte> slot, size_t payload) {
   return {key, {slot.first(payload), slot.last(64)}};
 }

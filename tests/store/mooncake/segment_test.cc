@@ -8,11 +8,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include "base/arena.h"
-#include "store/mooncake/mooncake_store.h"
-#include "store/registry.h"
-#include "store/store_harness.h"
-#include "support/mooncake_pool.h"
+#include "store/mooncake/pool_fixture.h"
 #include "support/temp_folder.h"
 #include "support/wait_readable.h"
 
@@ -20,26 +16,14 @@ namespace tiercel {
 namespace {
 
 using std::chrono::seconds;
-using testing::MooncakePool;
 
 constexpr size_t kObjectBytes = 200'000;
 
-class SegmentTest : public ::testing::Test {
+class SegmentTest : public PoolFixture {
  protected:
-  SegmentTest() { register_all_stores(registry_); }
-
-  // False: the test must end.
+  // Nobody else gives memory, unless the arguments say so.
   bool start(std::vector<std::string> arguments = {"--segments", "0"}) {
-    pool_ = MooncakePool::start(std::move(arguments));
-    return pool_ != nullptr;
-  }
-
-  std::unique_ptr<Store> open_store(const std::string& options = "") {
-    std::string url = pool_->url();
-    if (!options.empty()) url += (url.find('?') == std::string::npos ? "?" : "&") + options;
-    Result<std::unique_ptr<Store>> opened = registry_.open(url, {clock_});
-    EXPECT_TRUE(opened) << opened.error().to_string();
-    return *std::move(opened);
+    return PoolFixture::start(std::move(arguments));
   }
 
   // A store whose segment is in the pool.
@@ -79,14 +63,6 @@ class SegmentTest : public ::testing::Test {
     return false;
   }
 
-  // Until one is ok; the pool takes its time to notice what is gone.
-  Code put_until_ok(Handle& handle, const ObjectKey& key, const std::vector<std::byte>& value) {
-    const TimePoint limit = clock_.now() + seconds(60);
-    Code code = Code::kUnavailable;
-    while (code != Code::kOk && clock_.now() < limit) code = handle.put_value(key, value);
-    return code;
-  }
-
   // Gets items until all of them were copied from the segment: on a machine that stands still for
   // half a second a read goes by the transport. How many were copied in the last call.
   uint64_t get_here(Handle& handle, const std::vector<StoreGetItem>& items) {
@@ -108,16 +84,6 @@ class SegmentTest : public ::testing::Test {
     if (!is_copied) return std::nullopt;
     return buffer.value();
   }
-
-  std::unique_ptr<Arena> make_arena(size_t bytes) {
-    ArenaOptions options;
-    options.kind = ArenaKind::kMemfd;
-    return Arena::create(bytes, options).value();
-  }
-
-  SystemClock clock_;
-  StoreRegistry registry_;
-  std::unique_ptr<MooncakePool> pool_;
 };
 
 TEST_F(SegmentTest, WhatLiesInItIsReadWithoutTheTransport) {
@@ -234,7 +200,7 @@ TEST_F(SegmentTest, AProcessThatIsKilledIsReplacedAndNothingStaleIsRead) {
   EXPECT_NE(handle.get_value(test_key(1), kObjectBytes).first, Code::kOk);
   EXPECT_EQ(handle.store().stats().local_hits, copied);
   const std::vector<std::byte> other = test_value(kObjectBytes, 2);
-  ASSERT_EQ(put_until_ok(handle, test_key(2), other), Code::kOk);
+  ASSERT_EQ(put_until_ok(handle, test_key(2), other, seconds(60)), Code::kOk);
   EXPECT_EQ(read_here(handle, test_key(2)), other);
   EXPECT_EQ(mooncake(handle).sidecar().starts(), 1U);
 }
@@ -248,7 +214,7 @@ TEST_F(SegmentTest, AMasterThatHasForgottenItTakesItAgain) {
   pool_->command("kill master");
   EXPECT_NE(handle.get_value(test_key(1), kObjectBytes).first, Code::kOk);
   pool_->command("start master");
-  ASSERT_EQ(put_until_ok(handle, test_key(2), value), Code::kOk);
+  ASSERT_EQ(put_until_ok(handle, test_key(2), value, seconds(60)), Code::kOk);
   EXPECT_EQ(read_here(handle, test_key(2)), value);
   EXPECT_EQ(segment(handle).process()->starts(), 1U);
 }
@@ -296,7 +262,7 @@ TEST_F(SegmentTest, OtherProcessesOfTheNodeReadItWithoutTheTransportToo) {
   EXPECT_EQ(client.store().stats().local_hits, copied);
   ASSERT_TRUE(wait_for_segment_of(*service, client)) << client.store().state();
   const std::vector<std::byte> other = test_value(kObjectBytes, 2);
-  ASSERT_EQ(put_until_ok(client, test_key(1), other), Code::kOk);
+  ASSERT_EQ(put_until_ok(client, test_key(1), other, seconds(60)), Code::kOk);
   EXPECT_EQ(read_here(client, test_key(1)), other);
 }
 
